@@ -1,0 +1,228 @@
+"""Commit: after it all rows of a batch count, before it none; then the manifest seals the run.
+
+Everything here is put once or derived, so any number of workers may do it at the same time
+and any of them may die at any call. Nothing is ordered by a clock.
+"""
+
+import os
+import socket
+from collections import Counter
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+
+from pipelines.outcomes import Outcome
+from pipelines.plan_parts import PLAN_KEY
+from pipelines.storage import Store
+from pipelines.tables import parquet_bytes
+from schemas.commits import (
+    Attempt,
+    AttemptEnd,
+    Commit,
+    Current,
+    Manifest,
+    Part,
+    PartKind,
+    from_json,
+    to_json,
+)
+from schemas.errors import ContractError
+from schemas.generations import GENERATIONS
+from schemas.ids import batch_id, part_key, sha256_hex
+from schemas.plans import Plan
+from schemas.rejects import REJECTS
+
+MANIFEST_KEY = "manifest.json"
+CURRENT_KEY = "current.json"
+_SCHEMAS = {"generations": GENERATIONS, "rejects": REJECTS}
+_NUM_READERS = 8
+
+
+def commit_key(batch: str) -> str:
+    """Return where the commit of this batch lies below its run."""
+    return f"commits/{batch}.json"
+
+
+def open_attempt(store: Store, *, dagster_run_id: str | None) -> Attempt:
+    """Return a new attempt at this run, under an epoch that no other attempt has."""
+    while True:
+        epoch = _next_number(store, "attempts/")
+        attempt = Attempt(
+            epoch=epoch,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            dagster_run_id=dagster_run_id,
+            started_at=datetime.now(UTC).isoformat(),
+        )
+        if store.put_once(f"attempts/{epoch:04d}.json", to_json(attempt)):
+            return attempt
+
+
+def end_attempt(store: Store, end: AttemptEnd) -> None:
+    """Put the attempt's bill beside its start; an attempt that was killed has none."""
+    store.put_once(f"attempts/{end.epoch:04d}-end.json", to_json(end))
+
+
+def attempt_ends(store: Store) -> tuple[AttemptEnd, ...]:
+    """Return the bills of all attempts that ended in order, by epoch."""
+    keys = [item.key for item in store.list("attempts/") if item.key.endswith("-end.json")]
+    return tuple(from_json(AttemptEnd, store.get(key), key=key) for key in keys)
+
+
+def committed_batches(store: Store) -> frozenset[str]:
+    """Return the ids of the batches that have a commit: one listing."""
+    names = (item.key.rsplit("/", 1)[-1] for item in store.list("commits/"))
+    return frozenset(name.removesuffix(".json") for name in names if name.endswith(".json"))
+
+
+def commit(store: Store, outcome: Outcome, *, epoch: int) -> Commit:
+    """Publish the batch's rows, or return the commit of a worker that did so before.
+
+    1. the parts, 2. the commit. A crash between them leaves parts that nobody reads. The
+    loser of a race takes its own parts away and keeps none of its rows.
+    """
+    parts = tuple(_put_parts(store, outcome, epoch))
+    own = Commit(
+        version=1,
+        run_key=outcome.lineage.run_key,
+        batch_id=outcome.batch_id,
+        epoch=epoch,
+        parts=parts,
+        num_rows=outcome.generations.num_rows + outcome.rejects.num_rows,
+        num_generations=outcome.generations.num_rows,
+        num_rejects=outcome.rejects.num_rows,
+        rejects_by_code=outcome.rejects_by_code,
+        lineage=outcome.lineage,
+    )
+    key = commit_key(outcome.batch_id)
+    if store.put_once(key, to_json(own)):
+        return own
+    winner = from_json(Commit, store.get(key), key=key)
+    _delete_unnamed(store, (part.key for part in parts), (winner,))
+    return winner
+
+
+def _put_parts(store: Store, outcome: Outcome, epoch: int) -> Iterable[Part]:
+    """Put the batch's parts: generations always, rejects where there are any.
+
+    The first batch has both, so that a run's folders always hold files of the right schema.
+    """
+    kinds: tuple[PartKind, ...] = ("generations", "rejects")
+    for kind in kinds:
+        table = outcome.generations if kind == "generations" else outcome.rejects
+        if kind == "rejects" and table.num_rows == 0 and outcome.batch_id != batch_id(0):
+            continue
+        content = parquet_bytes(table, _SCHEMAS[kind])
+        sha256 = sha256_hex(content)
+        key = part_key(kind, outcome.batch_id, epoch, sha256)
+        store.put(key, content)
+        yield Part(
+            kind=kind, key=key, num_rows=table.num_rows, num_bytes=len(content), sha256=sha256
+        )
+
+
+def written_manifest(store: Store) -> Manifest | None:
+    """Return the run's manifest, or None for a run that is not sealed."""
+    try:
+        content = store.get(MANIFEST_KEY)
+    except FileNotFoundError:
+        return None
+    return from_json(Manifest, content, key=MANIFEST_KEY)
+
+
+def commits_of(store: Store, batches: Iterable[str]) -> tuple[Commit, ...]:
+    """Return the commits of these batches, in their order.
+
+    Raises:
+        FileNotFoundError: one of them has no commit.
+    """
+
+    def read(batch: str) -> Commit:
+        return from_json(Commit, store.get(commit_key(batch)), key=commit_key(batch))
+
+    with ThreadPoolExecutor(max_workers=_NUM_READERS) as readers:
+        return tuple(readers.map(read, batches))
+
+
+def seal(store: Store, plan: Plan) -> Manifest:
+    """Put the run's manifest, once every planned batch has a commit, and sweep its orphans.
+
+    Raises:
+        ContractError: a batch's commit has not the rows that were planned; nothing is sealed.
+        FileNotFoundError: a planned batch has no commit.
+    """
+    commits = commits_of(store, (batch.batch_id for batch in plan.batches))
+    for batch, found in zip(plan.batches, commits, strict=True):
+        if batch.num_rows != found.num_generations + found.num_rejects:
+            raise ContractError(
+                f"batch {batch.batch_id}: {batch.num_rows} rows were planned, its commit has "
+                f"{found.num_generations} generations and {found.num_rejects} rejects"
+            )
+    by_code = sum((Counter(one.rejects_by_code) for one in commits), Counter[str]())
+    manifest = Manifest(
+        version=1,
+        run_key=plan.run_key,
+        plan_sha256=sha256_hex(store.get(PLAN_KEY)),
+        num_rows=plan.num_rows,
+        num_generations=sum(one.num_generations for one in commits),
+        num_rejects=sum(one.num_rejects for one in commits),
+        rejects_by_code=dict(sorted(by_code.items())),
+        commits=commits,
+    )
+    if not store.put_once(MANIFEST_KEY, to_json(manifest)):
+        manifest = from_json(Manifest, store.get(MANIFEST_KEY), key=MANIFEST_KEY)
+    sweep(store, manifest)
+    return manifest
+
+
+def orphans(store: Store, manifest: Manifest) -> tuple[str, ...]:
+    """Return the keys of parts that no commit of this sealed run names."""
+    named = {part.key for one in manifest.commits for part in one.parts}
+    found = [item.key for kind in _SCHEMAS for item in store.list(f"{kind}/")]
+    return tuple(key for key in found if key not in named)
+
+
+def sweep(store: Store, manifest: Manifest) -> tuple[str, ...]:
+    """Delete the orphans of a sealed run and return their keys.
+
+    Commits are immutable and every batch has one, so no part that is absent from them can
+    become part of the run: a worker still writing loses its commit.
+    """
+    keys = orphans(store, manifest)
+    for key in keys:
+        store.delete(key)
+    return keys
+
+
+def _delete_unnamed(store: Store, keys: Iterable[str], commits: Iterable[Commit]) -> None:
+    named = {part.key for one in commits for part in one.parts}
+    for key in keys:
+        if key not in named:
+            store.delete(key)
+
+
+def current_run(output: Store) -> str | None:
+    """Return the key of the run that readers of this output should read, or None."""
+    numbers = sorted(item.key for item in output.list("current/"))
+    if not numbers:
+        return None
+    return from_json(Current, output.get(numbers[-1]), key=numbers[-1]).run_key
+
+
+def make_current(output: Store, run_key: str) -> None:
+    """Make this run the one that readers of this output read.
+
+    The pointer is the highest number below `current/`; `current.json` is a copy of it for
+    people, and may lag behind for a moment.
+    """
+    while current_run(output) != run_key:
+        version = _next_number(output, "current/")
+        pointer = to_json(Current(version=version, run_key=run_key))
+        if output.put_once(f"current/{version:06d}.json", pointer):
+            output.put(CURRENT_KEY, pointer)
+
+
+def _next_number(store: Store, prefix: str) -> int:
+    """Return 1 + the highest number that begins a name below `prefix`; 1 where there is none."""
+    names = (item.key.rsplit("/", 1)[-1] for item in store.list(prefix))
+    return 1 + max((int(name.split(".")[0].split("-")[0]) for name in names), default=0)

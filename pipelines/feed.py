@@ -1,0 +1,220 @@
+"""The rolling feed: which requests are in the engine, and which go in next.
+
+Batches are never barriers: requests of the next batch follow as soon as there is room. When
+an engine dies, what was in it is asked again in halves, alone, until the request that kills
+it is found; everything else waits behind.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from pipelines.asking import Asking, row_sampling
+from pipelines.plan_parts import BatchRows
+from schemas.errors import EngineDiedError
+from schemas.prompts import Fault
+from schemas.requests import Answer, EngineFacts, EngineRequest, SamplingSettings
+
+
+@dataclass(slots=True)
+class OpenBatch:
+    """A batch with requests not yet answered."""
+
+    group: int
+    cut: BatchRows
+    answers: list[list[Answer | None]]
+    faults: dict[int, Fault] = field(default_factory=dict)
+    tries: list[int] = field(default_factory=list)
+    num_open: int = 0
+    first_step_at: datetime | None = None
+
+    def found(self) -> tuple[tuple[Answer, ...] | Fault, ...]:
+        """Return every request's answers or fault; only once `num_open` is 0."""
+        return tuple(
+            self.faults.get(i) or tuple(one for one in row if one is not None)
+            for i, row in enumerate(self.answers)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where an engine request belongs: batch, request of the batch, ask of the request."""
+
+    batch: OpenBatch
+    request: int
+    ask: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """How much may be in the engine at once: requests, and prompt + output tokens."""
+
+    num_requests: int
+    num_tokens: int | None
+
+    @staticmethod
+    def of(facts: EngineFacts) -> "Window":
+        """Return a window of about twice what the engine runs at once."""
+        tokens = None if facts.kv_capacity_tokens is None else 2 * facts.kv_capacity_tokens
+        return Window(num_requests=2 * facts.max_num_seqs, num_tokens=tokens)
+
+
+class Feed:
+    """Requests of pending batches, in plan order, within a window."""
+
+    def __init__(
+        self, batches: Iterator[BatchRows], asking: Asking, sampling: SamplingSettings
+    ) -> None:
+        """Feed these batches; they are read as they are needed."""
+        self._batches = batches
+        self._asking = asking
+        self._sampling = sampling
+        self._next_number = 0
+        self._next_group = 0
+        self._waiting: deque[tuple[EngineRequest, _Place]] = deque()
+        self._in_engine: dict[int, tuple[EngineRequest, _Place]] = {}
+        self._num_tokens = 0
+        self._tries: Counter[int] = Counter()
+        self._suspects: list[list[tuple[EngineRequest, _Place]]] = []
+        self._is_exhausted = False
+        self.open_batches: dict[int, OpenBatch] = {}
+        self.without_requests: deque[OpenBatch] = deque()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether everything was asked and answered."""
+        return self._is_exhausted and not (self._waiting or self._in_engine or self._suspects)
+
+    @property
+    def num_in_engine(self) -> int:
+        """Engine requests asked and not yet answered."""
+        return len(self._in_engine)
+
+    def has_requests(self) -> bool:
+        """Whether something waits for an engine; reads batches until that is known."""
+        while not self._waiting and not self._suspects:
+            if not self._read_batch():
+                return False
+        return True
+
+    def next_requests(self, window: Window) -> list[EngineRequest]:
+        """Return the requests that go into the engine now; they count as in it.
+
+        While an engine killer is sought, only one group of suspects is in the engine.
+        """
+        if self._suspects:
+            return [] if self._in_engine else self._enter(self._suspects.pop())
+        entering: list[tuple[EngineRequest, _Place]] = []
+        num_requests, num_tokens = len(self._in_engine), self._num_tokens
+        while num_requests < window.num_requests:
+            if not self._waiting and not self._read_batch():
+                break
+            if not self._waiting:
+                continue
+            size = _num_tokens(self._waiting[0][0])
+            if window.num_tokens is not None and num_tokens and num_tokens + size > window.num_tokens:
+                break
+            entering.append(self._waiting.popleft())
+            num_requests, num_tokens = num_requests + 1, num_tokens + size
+        return self._enter(entering)
+
+    def answered(self, answer: Answer) -> OpenBatch | None:
+        """Note the answer; return its batch if that was the last one it waited for.
+
+        Raises:
+            EngineDiedError: the engine answered what is not in it; nothing of it is trusted.
+        """
+        if answer.number not in self._in_engine:
+            raise EngineDiedError(f"the engine answered request {answer.number}, which is not in it")
+        request, place = self._in_engine.pop(answer.number)
+        self._num_tokens -= _num_tokens(request)
+        del self._tries[request.number]
+        if answer.error is not None:
+            place.batch.faults[place.request] = Fault("BAD_SAMPLING", answer.error)
+        else:
+            place.batch.answers[place.request][place.ask] = answer
+        return self._closed(place.batch)
+
+    def engine_died(self, *, is_stall: bool) -> OpenBatch | None:
+        """Take back what was in the engine; condemn a request that was alone in it twice.
+
+        Returns the batch that is complete by the condemned request, if there is one.
+        """
+        suspects = list(self._in_engine.values())
+        self._in_engine, self._num_tokens = {}, 0
+        if len(suspects) == 1 and self._tries[suspects[0][0].number] > 1:
+            request, place = suspects[0]
+            code, what = ("TIMEOUT", "stalled") if is_stall else ("ENGINE_CRASH", "died")
+            num_tries = self._tries[request.number]
+            message = f"the engine {what} with this request alone in it, after {num_tries} tries"
+            place.batch.faults[place.request] = Fault(code, message)
+            return self._closed(place.batch)
+        middle = (len(suspects) + 1) // 2
+        self._suspects += [half for half in (suspects[middle:], suspects[:middle]) if half]
+        return None
+
+    def _enter(self, entering: list[tuple[EngineRequest, _Place]]) -> list[EngineRequest]:
+        for request, place in entering:
+            self._in_engine[request.number] = (request, place)
+            self._num_tokens += _num_tokens(request)
+            self._tries[request.number] += 1
+            tries = place.batch.tries
+            tries[place.request] = max(tries[place.request], self._tries[request.number])
+            if place.batch.first_step_at is None:
+                place.batch.first_step_at = datetime.now(UTC)
+        return [request for request, _ in entering]
+
+    def _closed(self, batch: OpenBatch) -> OpenBatch | None:
+        batch.num_open -= 1
+        if batch.num_open:
+            return None
+        del self.open_batches[batch.group]
+        return batch
+
+    def _read_batch(self) -> bool:
+        """Read the next batch into the queue; false where there is none."""
+        cut = next(self._batches, None)
+        if cut is None:
+            self._is_exhausted = True
+            return False
+        batch = OpenBatch(
+            group=self._next_group,
+            cut=cut,
+            answers=[[None] * self._asking.num_asks for _ in range(cut.batch.num_requests)],
+            tries=[0] * cut.batch.num_requests,
+        )
+        self._next_group += 1
+        for i, (tokens, sampling) in enumerate(_requests(cut, self._sampling)):
+            for ask, (prompt, settings) in enumerate(self._asking.asks(tokens, sampling)):
+                request = EngineRequest(
+                    number=self._next_number,
+                    group=batch.group,
+                    prompt_token_ids=prompt,
+                    sampling=settings,
+                )
+                self._next_number += 1
+                self._waiting.append((request, _Place(batch=batch, request=i, ask=ask)))
+                batch.num_open += 1
+        if batch.num_open:
+            self.open_batches[batch.group] = batch
+        else:
+            self.without_requests.append(batch)
+        return True
+
+
+def _requests(
+    cut: BatchRows, sampling: SamplingSettings
+) -> Iterator[tuple[tuple[int, ...], SamplingSettings]]:
+    rows: pa.Table = cut.rows.slice(0, cut.batch.num_requests)
+    columns = [
+        rows[name].to_pylist() for name in ("prompt_token_ids", "max_tokens", "temperature", "seed")
+    ]
+    for tokens, max_tokens, temperature, seed in zip(*columns, strict=True):
+        yield tuple(tokens), row_sampling(sampling, max_tokens, temperature, seed)
+
+
+def _num_tokens(request: EngineRequest) -> int:
+    return len(request.prompt_token_ids) + request.sampling.max_tokens

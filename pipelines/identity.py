@@ -1,0 +1,80 @@
+"""What makes a run this run: input contents, job file, model weights and code."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from pipelines.ingest import InputFiles
+from schemas.checkpoints import Checkpoint
+from schemas.errors import SettingsError
+from schemas.ids import CODE_VERSION, RUN_SCHEME, content_id
+from schemas.job_spec import JobSpec
+from schemas.names import checked_segment
+from schemas.runs import RunIdentity
+
+PROFILE_SCHEME = "pf1"
+
+
+def input_uri(job: JobSpec, partition: str | None) -> str:
+    """Return where the job's prompts lie for this partition; local paths come out absolute.
+
+    Raises:
+        SettingsError: the job has partitions and none is named, or the other way round, or
+            the partition's name could lead somewhere else.
+    """
+    uri = _filled(job.input.uri, job, partition)
+    return uri if "://" in uri else str(Path(uri).absolute())
+
+
+def output_uri(job: JobSpec, partition: str | None) -> str:
+    """Return where the job's rows go for this partition; see `input_uri` for errors."""
+    return _filled(job.output.uri, job, partition)
+
+
+def _filled(uri: str, job: JobSpec, partition: str | None) -> str:
+    if (partition is None) != (job.partitions is None):
+        what = "has no partitions" if job.partitions is None else "has partitions: name one"
+        raise SettingsError(f"job {job.name} {what}; got partition {partition!r}")
+    key = "" if partition is None else checked_segment("partition", partition)
+    return uri.replace("{name}", job.name).replace("{partition}", key).rstrip("/")
+
+
+def identify(
+    job: JobSpec,
+    checkpoint: Checkpoint,
+    files: InputFiles,
+    *,
+    partition: str | None,
+    limit: int | None,
+) -> RunIdentity:
+    """Return the identity of running this job on these files with these weights.
+
+    Where files lie takes no part; their names do, for rows without an id are named by them.
+    """
+    fields = job.identity()
+    sampling = asdict(job.sampling.settings())
+    constraint = {key: fields["output"][key] for key in ("labels", "json_schema")}  # type: ignore[index]
+    profile = content_id(
+        PROFILE_SCHEME,
+        {"weights": checkpoint.weights_hash, "sampling": sampling, "constraint": constraint},
+    )
+    key = content_id(
+        RUN_SCHEME,
+        {
+            "files": [list(pair) for pair in zip(files.keys, files.fingerprints, strict=True)],
+            "job": fields,
+            "weights": checkpoint.weights_hash,
+            "code": CODE_VERSION,
+            "partition": partition,
+            "limit": limit,
+        },
+    )
+    return RunIdentity(
+        run_key=key,
+        profile_id=profile,
+        job_name=job.name,
+        job=json.dumps(fields, sort_keys=True),
+        partition=partition,
+        input_uri=files.uri,
+        id_column=job.input.id_column,
+    )

@@ -1,0 +1,181 @@
+"""Ingest: the input's rows, streamed as prompts; what cannot be one is a fault with a code.
+
+Reads only the columns that the job names, a few thousand rows at a time.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from pipelines.sources import Source, shortener, source_of
+from pipelines.storage import Store, expand_input
+from pipelines.tables import NOT_TEXT, ParquetInput, UnreadableFileError, values
+from schemas.errors import SettingsError
+from schemas.ids import position_key
+from schemas.job_spec import JobSpec
+from schemas.names import nearest
+from schemas.plans import InputFile
+from schemas.prompts import Fault, Prompt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputFiles:
+    """The input's files as they are now: where, their keys in order, and their fingerprints."""
+
+    uri: str
+    store: Store
+    keys: tuple[str, ...]
+    fingerprints: tuple[str, ...]
+
+
+def find_input(uri: str) -> InputFiles:
+    """Return the Parquet files that `uri` names (a file, a folder, a glob), sorted by key.
+
+    Raises:
+        SettingsError: there is none; the message tells what lies there.
+    """
+    store, keys = expand_input(uri)
+    prints = tuple(store.fingerprint(key) for key in keys)
+    return InputFiles(uri=uri, store=store, keys=tuple(keys), fingerprints=prints)
+
+
+def ingest(files: InputFiles, job: JobSpec, *, limit: int | None = None) -> Iterator[Prompt | InputFile]:
+    """Yield every row of the input once, in order, and each file after its rows.
+
+    A damaged file has a fault, also when some of its rows were yielded before: then none of
+    them counts. Ends after `limit` rows.
+
+    Raises:
+        SettingsError: a file lacks a column that the job names, or an id is neither text
+            nor a whole number.
+    """
+    reader = _Reader(job)
+    left = math.inf if limit is None else limit
+    for number, (key, fingerprint) in enumerate(zip(files.keys, files.fingerprints, strict=True)):
+        if left <= 0:
+            return
+        num_rows, fault = 0, None
+        try:
+            with files.store.open_read(key) as source:
+                for prompt in reader.prompts(ParquetInput(source), number, key):
+                    yield prompt
+                    num_rows += 1
+                    if num_rows >= left:
+                        break
+        except UnreadableFileError as error:
+            fault = str(error)
+        left -= num_rows
+        known_rows = None if fault else num_rows
+        yield InputFile(key=key, fingerprint=fingerprint, num_rows=known_rows, fault=fault)
+
+
+class _Reader:
+    """Turns a file's record batches into prompts, as one job asks for it."""
+
+    def __init__(self, job: JobSpec) -> None:
+        self._source: Source = source_of(job.prompt)
+        self._may_cut = job.prompt.on_too_long == "truncate"
+        self._id_column = job.input.id_column
+        override = job.sampling.columns
+        self._overrides = {
+            setting: column
+            for setting, column in (
+                ("max_tokens", override.max_tokens),
+                ("temperature", override.temperature),
+                ("seed", override.seed),
+            )
+            if column is not None
+        }
+
+    def prompts(self, file: ParquetInput, file_number: int, key: str) -> Iterator[Prompt]:
+        """Yield the file's rows as prompts."""
+        names = list(dict.fromkeys([*self._source.columns, *self._overrides.values()]))
+        if self._id_column is not None:
+            names = list(dict.fromkeys([self._id_column, *names]))
+        _check_columns(names, file.schema, key, self._id_column)
+        row_number = 0
+        for batch in file.batches(names):
+            columns = [values(batch.column(name)) for name in names]
+            for row_values in zip(*columns, strict=True):
+                row = dict(zip(names, row_values, strict=True))
+                yield self._prompt(row, file_number, key, row_number)
+                row_number += 1
+
+    def _prompt(self, row: dict[str, object], file_number: int, file: str, number: int) -> Prompt:
+        key = position_key(file, number)
+        if self._id_column is not None:
+            given = row[self._id_column]
+            if given is None or given is NOT_TEXT:
+                kind = "null" if given is None else "not valid UTF-8"
+                fault = Fault("NULL_ID", f"`{self._id_column}` is {kind}")
+                return Prompt(row_key=key, file_number=file_number, row=number, fault=fault)
+            key = str(given)
+        settings = _row_settings(row, self._overrides)
+        if isinstance(settings, Fault):
+            return Prompt(row_key=key, file_number=file_number, row=number, fault=settings)
+        found = self._source.conversation(row)
+        if isinstance(found, Fault):
+            return Prompt(row_key=key, file_number=file_number, row=number, fault=found)
+        return Prompt(
+            row_key=key,
+            file_number=file_number,
+            row=number,
+            messages=found,
+            max_tokens=settings[0],
+            temperature=settings[1],
+            seed=settings[2],
+            shorten=shortener(self._source, row) if self._may_cut else None,
+        )
+
+
+def _check_columns(
+    names: Sequence[str], schema: pa.Schema, key: str, id_column: str | None
+) -> None:
+    for name in names:
+        if schema.names.count(name) != 1:
+            what = "has no column" if name not in schema.names else "has more than one column"
+            raise SettingsError(f"{key} {what} `{name}`{nearest(name, schema.names)}")
+    if id_column is None:
+        return
+    kind = schema.field(id_column).type
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)
+    if not (is_text or pa.types.is_string_view(kind) or pa.types.is_integer(kind)):
+        raise SettingsError(
+            f"{key}: id column `{id_column}` is {kind}; an id is text or a whole number"
+        )
+
+
+_Settings = tuple[int | None, float | None, int | None]
+
+
+def _row_settings(row: dict[str, object], columns: dict[str, str]) -> _Settings | Fault:
+    """Return the row's own max_tokens, temperature and seed, or BAD_SAMPLING."""
+    found: dict[str, int | float | None] = {}
+    for setting, column in columns.items():
+        value = row[column]
+        is_fitting = value is None or _fits(setting, value)
+        if not is_fitting:
+            return Fault("BAD_SAMPLING", f"`{column}` is no {setting}: {_shown(value)}")
+        found[setting] = None if value is None else value  # type: ignore[assignment]
+    tokens, temperature, seed = (found.get(name) for name in ("max_tokens", "temperature", "seed"))
+    return (
+        None if tokens is None else int(tokens),
+        None if temperature is None else float(temperature),
+        None if seed is None else int(seed),
+    )
+
+
+def _fits(setting: str, value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    if setting == "temperature":
+        return 0.0 <= value <= 2.0
+    if value != value or value in (math.inf, -math.inf) or value != int(value):
+        return False
+    return 1 <= value < 2**31 if setting == "max_tokens" else 0 <= value < 2**63
+
+
+def _shown(value: object) -> str:
+    return str(value)[:40] if isinstance(value, int | float) else type(value).__name__

@@ -1,0 +1,50 @@
+"""Report: how a run ended, in numbers that come from what lies on storage."""
+
+from collections.abc import Collection
+
+from pipelines.accounting import Spent
+from pipelines.commit import attempt_ends
+from pipelines.storage import Store
+from schemas.commits import Manifest
+from schemas.job_spec import Price
+from schemas.runs import RunReport
+
+
+def report_of(
+    store: Store,
+    manifest: Manifest,
+    reused: Collection[str],
+    spent: Spent,
+    price: Price,
+    *,
+    wall_s: float,
+) -> RunReport:
+    """Return the report of a sealed run; `reused` are batches committed before this invocation."""
+    lineage = [commit.lineage for commit in manifest.commits]
+    ends = attempt_ends(store)
+    seconds = spent.generate_s
+    has_generated = spent.num_output_tokens > 0 and seconds > 0
+    total = spent.num_output_tokens + spent.meter.num_prefill_tokens + spent.num_cached_tokens
+    return RunReport(
+        run_key=manifest.run_key,
+        run_uri=store.uri,
+        num_rows=manifest.num_rows,
+        num_generations=manifest.num_generations,
+        num_rejects=manifest.num_rejects,
+        rejects_by_code=manifest.rejects_by_code,
+        num_requests=sum(one.num_requests for one in lineage),
+        num_batches=len(lineage),
+        num_reused_batches=sum(one.batch_id in reused for one in lineage),
+        num_prompt_tokens=sum(one.num_prompt_tokens for one in lineage),
+        num_cached_tokens=sum(one.num_cached_tokens for one in lineage),
+        num_output_tokens=sum(one.num_output_tokens for one in lineage),
+        load_s=spent.load_s,
+        generate_s=seconds,
+        wall_s=wall_s,
+        device_s=spent.device_s,
+        usd=spent.usd(price.usd_per_device_hour),
+        output_tokens_per_s=spent.num_output_tokens / seconds if has_generated else None,
+        total_tokens_per_s=total / seconds if has_generated else None,
+        run_device_s=sum(end.wall_s * end.num_devices for end in ends),
+        run_usd=sum(end.usd for end in ends),
+    )

@@ -1,0 +1,209 @@
+"""The whole flow, in reading order; the only module that knows every step."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pipelines.accounting import Budget, Spent
+from pipelines.asking import Asking, asking_of
+from pipelines.chat import ChatTokenizer, load
+from pipelines.commit import (
+    commit,
+    committed_batches,
+    end_attempt,
+    make_current,
+    open_attempt,
+    seal,
+    written_manifest,
+)
+from pipelines.engines import Engine
+from pipelines.generate import generate
+from pipelines.identity import identify, input_uri, output_uri
+from pipelines.ingest import InputFiles, find_input, ingest
+from pipelines.outcomes import OutcomeWriter
+from pipelines.plan import plan
+from pipelines.plan_parts import read_batches, written_plan
+from pipelines.progress import ProgressMeter
+from pipelines.report import report_of
+from pipelines.storage import Store, open_store
+from pipelines.tokenize import Room
+from pipelines.trace import trace
+from schemas.checkpoints import Checkpoint
+from schemas.commits import Attempt, AttemptEnd
+from schemas.job_spec import JobSpec
+from schemas.plans import Plan
+from schemas.runs import Progress, RunIdentity, RunReport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """What the caller supplies: a model's files, an engine for them, and who is asking."""
+
+    checkpoint: Callable[[JobSpec], Checkpoint]
+    context_length: Callable[[JobSpec, Checkpoint], int]
+    open_engine: Callable[[JobSpec, Checkpoint, int], Engine]
+    on_progress: Callable[[Progress], None] = lambda _progress: None
+    dagster_run_id: str | None = None
+
+
+def run(
+    job: JobSpec, tools: Tools, *, partition: str | None = None, limit: int | None = None
+) -> RunReport:
+    """Answer every prompt of the job's input once, and return how it went.
+
+    What earlier attempts committed is kept; with nothing left to do no engine is started.
+    However it ends, finished batches are committed, and the same call again does the rest.
+
+    Raises:
+        SettingsError: nothing was written.
+        StoppedByLimitError, TryElsewhereError: the same call again resumes.
+    """
+    work = prepare(job, tools, partition=partition, limit=limit)
+    manifest = written_manifest(work.store)
+    reused = committed_batches(work.store)
+    if manifest is None:
+        made = written_plan(work.store) or make_plan(work)
+        work.progress.planned(made, reused)
+        if any(batch.batch_id not in reused for batch in made.batches):
+            answer(work, made, reused)
+        manifest = seal(work.store, made)
+    trace(work.store, manifest)
+    make_current(work.output, work.identity.run_key)
+    return report_of(work.store, manifest, reused, work.spent, job.price, wall_s=work.wall_s())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """A run about to be done: everything that the steps need, opened."""
+
+    job: JobSpec
+    tools: Tools
+    limit: int | None
+    checkpoint: Checkpoint
+    max_model_len: int
+    chat: ChatTokenizer
+    asking: Asking
+    identity: RunIdentity
+    files: InputFiles
+    output: Store
+    store: Store
+    spent: Spent
+    progress: ProgressMeter
+    started_s: float
+
+    def wall_s(self) -> float:
+        """Return seconds since the run was asked for."""
+        return time.monotonic() - self.started_s
+
+
+def prepare(
+    job: JobSpec, tools: Tools, *, partition: str | None = None, limit: int | None = None
+) -> Work:
+    """Find the input, the model and the output, and return the run that they make.
+
+    Raises:
+        SettingsError: one of them is not there or does not fit; nothing was written.
+    """
+    started = time.monotonic()
+    files = find_input(input_uri(job, partition))
+    output = open_store(output_uri(job, partition))
+    checkpoint = tools.checkpoint(job)
+    chat = load(checkpoint.path)
+    identity = identify(job, checkpoint, files, partition=partition, limit=limit)
+    spent = Spent()
+    return Work(
+        job=job,
+        tools=tools,
+        limit=limit,
+        checkpoint=checkpoint,
+        max_model_len=tools.context_length(job, checkpoint),
+        chat=chat,
+        asking=asking_of(job, chat),
+        identity=identity,
+        files=files,
+        output=output,
+        store=output.child(identity.run_key),
+        spent=spent,
+        progress=ProgressMeter(tools.on_progress, job.price.usd_per_device_hour),
+        started_s=started,
+    )
+
+
+def make_plan(work: Work, store: Store | None = None) -> Plan:
+    """Plan the run and write the plan into its store (or another, to look at it only)."""
+    if store is None:
+        work.output.probe()
+    return plan(
+        ingest(work.files, work.job, limit=work.limit),
+        store or work.store,
+        work.identity,
+        work.chat,
+        room=Room(
+            max_model_len=work.max_model_len,
+            max_tokens=work.job.sampling.max_tokens,
+            num_answer_tokens=work.asking.num_answer_tokens,
+        ),
+        sampling=work.job.sampling.settings(),
+        max_batch_tokens=work.job.output.max_batch_tokens,
+        on_progress=work.progress.planning,
+    )
+
+
+def answer(work: Work, made: Plan, reused: frozenset[str]) -> None:
+    """Generate and commit the batches that have no commit, as one attempt."""
+    job, store = work.job, work.store
+    with _attempt(work) as attempt:
+        writer = OutcomeWriter(
+            identity=work.identity,
+            checkpoint=work.checkpoint,
+            asking=work.asking,
+            sampling=job.sampling.settings(),
+            file_keys=tuple(file.key for file in made.files),
+            epoch=attempt.epoch,
+            usd_per_device_hour=job.price.usd_per_device_hour,
+            keep_invalid_text=job.output.keep_invalid_text,
+        )
+        pending = (batch for batch in made.batches if batch.batch_id not in reused)
+        generate(
+            read_batches(store, made, pending),
+            lambda: work.tools.open_engine(job, work.checkpoint, work.max_model_len),
+            work.asking,
+            job.sampling.settings(),
+            lambda done: commit(store, writer.outcome(done), epoch=attempt.epoch),
+            epoch=attempt.epoch,
+            spent=work.spent,
+            budget=Budget(
+                usd_per_device_hour=job.price.usd_per_device_hour,
+                max_usd=job.limits.max_usd,
+                deadline_s=job.limits.deadline_s,
+            ),
+            on_progress=work.progress.generating,
+        )
+
+
+@contextmanager
+def _attempt(work: Work) -> Iterator[Attempt]:
+    """Open an attempt, and put its bill when it ends, however it ends."""
+    attempt = open_attempt(work.store, dagster_run_id=work.tools.dagster_run_id)
+    outcome = "interrupted"
+    try:
+        yield attempt
+        outcome = "finished"
+    finally:
+        spent = work.spent
+        end_attempt(
+            work.store,
+            AttemptEnd(
+                epoch=attempt.epoch,
+                num_devices=spent.num_devices,
+                wall_s=spent.wall_s,
+                load_s=spent.load_s,
+                busy_s=spent.meter.busy_s,
+                wasted_s=spent.wasted_s,
+                idle_s=spent.idle_s,
+                usd=spent.usd(work.job.price.usd_per_device_hour),
+                num_engine_restarts=spent.num_restarts,
+                outcome=outcome,
+            ),
+        )

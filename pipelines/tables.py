@@ -1,0 +1,158 @@
+"""The door to pyarrow: Parquet bytes out, foreign Parquet files in.
+
+Knows Arrow schemas and Parquet; knows nothing of prompts, stores or jobs.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from schemas.errors import ContractError, VerificationError
+
+MAX_READ_ROWS = 4096
+"""Rows per record batch when a foreign file is read: bounds memory, not meaning."""
+
+
+class UnreadableFileError(Exception):
+    """These bytes are not Parquet, or a page of them is damaged."""
+
+
+def parquet_bytes(table: pa.Table, schema: pa.Schema) -> bytes:
+    """Return `table` as one complete Parquet file with page checksums.
+
+    Raises:
+        ContractError: the table's columns are not those of `schema`, in its order.
+    """
+    if table.schema.names != schema.names or table.schema.types != schema.types:
+        raise ContractError(
+            f"table does not fit its schema\n  got {table.schema}\n  expected {schema}"
+        )
+    sink = pa.BufferOutputStream()
+    with parquet_writer(sink, schema) as writer:
+        writer.write_table(table.cast(schema))
+    return sink.getvalue().to_pybytes()
+
+
+def parquet_writer(sink: pa.NativeFile, schema: pa.Schema) -> pq.ParquetWriter:
+    """Return a writer of Parquet with zstd and page checksums; one call, one row group."""
+    return pq.ParquetWriter(
+        sink, schema, compression="zstd", write_page_checksum=True, store_schema=True
+    )
+
+
+def table_of(rows: Sequence[object], schema: pa.Schema) -> pa.Table:
+    """Return the frozen dataclass `rows` as a table: one column per field of `schema`."""
+    columns = [
+        pa.array([getattr(row, name) for row in rows], type=kind)
+        for name, kind in zip(schema.names, schema.types, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def read_own(content: bytes, schema: pa.Schema, *, key: str) -> pa.Table:
+    """Return the table in these bytes, which promptmill wrote under `key`.
+
+    Raises:
+        VerificationError: damaged bytes, or another schema than `schema`.
+    """
+    try:
+        table = pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
+    except (pa.ArrowException, OSError) as error:
+        raise VerificationError(f"{key}: cannot be read: {str(error)[:200]}") from error
+    if table.schema.names != schema.names or table.schema.types != schema.types:
+        raise VerificationError(f"{key}: has columns {table.schema.names}, expected {schema.names}")
+    return table
+
+
+class ParquetInput:
+    """A foreign Parquet file, opened: its columns, its rows, and a bounded way to read them."""
+
+    def __init__(self, source: BinaryIO) -> None:
+        """Open the file's footer.
+
+        Raises:
+            UnreadableFileError: the footer is not that of a Parquet file.
+        """
+        try:
+            self._file = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False)
+            self.schema: pa.Schema = self._file.schema_arrow
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise UnreadableFileError(str(error).splitlines()[0][:200]) from error
+
+    @property
+    def num_rows(self) -> int:
+        """Rows, by the footer."""
+        return self._file.metadata.num_rows
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield these columns in row order, at most `MAX_READ_ROWS` rows at a time.
+
+        Raises:
+            UnreadableFileError: a page is damaged; rows yielded before must not be trusted.
+        """
+        try:
+            if not columns:
+                yield from _empty_batches(self.num_rows)
+                return
+            yield from self._file.iter_batches(batch_size=MAX_READ_ROWS, columns=list(columns))
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise UnreadableFileError(str(error).splitlines()[0][:200]) from error
+
+
+def _empty_batches(num_rows: int) -> Iterator[pa.RecordBatch]:
+    for start in range(0, num_rows, MAX_READ_ROWS):
+        rows = pa.nulls(min(MAX_READ_ROWS, num_rows - start))
+        yield pa.RecordBatch.from_arrays([rows], names=[""])
+
+
+class NotText:
+    """Stands for a value that is not valid UTF-8 text; there is one, `NOT_TEXT`."""
+
+
+NOT_TEXT = NotText()
+
+
+def values(column: pa.Array) -> list[object]:
+    """Return the column as Python values; text that is not UTF-8 comes as `NOT_TEXT`.
+
+    Parquet files may hold any bytes in a text column, for example lone surrogates.
+    """
+    try:
+        return column.to_pylist()
+    except UnicodeDecodeError:
+        return [_value(scalar) for scalar in column]
+
+
+def _value(scalar: pa.Scalar) -> object:
+    try:
+        return scalar.as_py()
+    except UnicodeDecodeError:
+        return NOT_TEXT
+
+
+def take_across(
+    chunks: Sequence[pa.RecordBatch], places: Sequence[tuple[int, int]]
+) -> pa.Table:
+    """Return the rows at these (chunk, row) places, in the order asked for.
+
+    Each chunk is visited once, so that memory-mapped chunks are read in order; nothing but
+    the rows asked for is copied.
+    """
+    order = sorted(range(len(places)), key=places.__getitem__)
+    pieces: list[pa.RecordBatch] = []
+    start = 0
+    while start < len(order):
+        chunk = places[order[start]][0]
+        end = start
+        while end < len(order) and places[order[end]][0] == chunk:
+            end += 1
+        rows = pa.array([places[index][1] for index in order[start:end]], type=pa.int64())
+        pieces.append(chunks[chunk].take(rows))
+        start = end
+    taken = pa.Table.from_batches(pieces, schema=chunks[0].schema).combine_chunks()
+    back = [0] * len(order)
+    for position, index in enumerate(order):
+        back[index] = position
+    return taken.take(pa.array(back, type=pa.int64()))

@@ -1,0 +1,80 @@
+"""The door to Jinja: a row's columns become a prompt's text, in a sandbox.
+
+The template is the job owner's; rows are anybody's. Row values are only ever values: what
+looks like a template inside them stays as it is.
+"""
+
+from collections.abc import Mapping
+
+import jinja2
+import jinja2.meta
+from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+
+from schemas.errors import SettingsError
+
+MAX_CHARACTERS = 64 * 1024 * 1024
+"""What one rendered prompt may hold; more is a template out of hand, not a prompt."""
+
+
+class RenderError(Exception):
+    """The template cannot be rendered for one row; the message never quotes the row."""
+
+
+def _present(value: object) -> object:
+    """Render a null as nothing, so that no prompt ever says "None"."""
+    return "" if value is None else value
+
+
+class RowTemplate:
+    """A sandboxed Jinja template over a row's columns; undefined names are errors."""
+
+    def __init__(self, source: str) -> None:
+        """Compile the template.
+
+        Raises:
+            SettingsError: it is not a template; the message gives line and reason.
+        """
+        environment = ImmutableSandboxedEnvironment(
+            undefined=jinja2.StrictUndefined,
+            finalize=_present,
+            keep_trailing_newline=True,
+            autoescape=False,
+        )
+        try:
+            tree = environment.parse(source)
+            self.columns: frozenset[str] = frozenset(jinja2.meta.find_undeclared_variables(tree))
+            self._template = environment.from_string(source)
+        except jinja2.TemplateSyntaxError as error:
+            raise SettingsError(
+                f"prompt.user is not a template: line {error.lineno}: {error.message}"
+            ) from error
+        if not self.columns:
+            raise SettingsError(
+                "prompt.user names no column, so every row would be the same prompt; "
+                "write {{ column }} where the row's text goes"
+            )
+
+    def render(self, row: Mapping[str, object]) -> str:
+        """Return the text for one row.
+
+        Raises:
+            RenderError: the row lacks what the template asks for, or it grew out of hand.
+        """
+        try:
+            text = self._template.render(row)
+        except (jinja2.TemplateError, SecurityError) as error:
+            raise RenderError(f"{type(error).__name__}: {_without_values(error)}") from error
+        except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
+            raise RenderError(type(error).__name__) from error
+        except (OverflowError, MemoryError, RecursionError) as error:
+            raise RenderError(type(error).__name__) from error
+        if len(text) > MAX_CHARACTERS:
+            raise RenderError(f"{len(text)} characters, more than {MAX_CHARACTERS}")
+        return text
+
+
+def _without_values(error: Exception) -> str:
+    """Return an undefined-name message, which quotes the template; hide all others."""
+    if isinstance(error, jinja2.UndefinedError | SecurityError):
+        return str(error)[:200]
+    return "see the template"

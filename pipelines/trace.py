@@ -1,0 +1,35 @@
+"""Trace: the lineage table of a run, derived from its commits; it can be rebuilt at any time."""
+
+import pyarrow as pa
+
+from pipelines.storage import Store
+from pipelines.tables import parquet_bytes, read_own, table_of
+from schemas.commits import Manifest
+from schemas.lineage import LINEAGE
+
+LINEAGE_KEY = "lineage.parquet"
+
+
+def lineage_table(manifest: Manifest) -> pa.Table:
+    """Return one row of `LINEAGE` per batch, in plan order."""
+    return table_of([commit.lineage for commit in manifest.commits], LINEAGE)
+
+
+def trace(store: Store, manifest: Manifest) -> pa.Table:
+    """Put the run's lineage.parquet and return it.
+
+    It holds nothing that the commits do not: a crash here loses nothing.
+    """
+    table = lineage_table(manifest)
+    store.put(LINEAGE_KEY, parquet_bytes(table, LINEAGE))
+    return table
+
+
+def read_lineage(store: Store) -> pa.Table:
+    """Return the run's lineage table.
+
+    Raises:
+        FileNotFoundError: the run is not sealed.
+        VerificationError: the file is damaged; `trace` rebuilds it from the commits.
+    """
+    return read_own(store.get(LINEAGE_KEY), LINEAGE, key=LINEAGE_KEY)

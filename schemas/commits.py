@@ -1,0 +1,123 @@
+"""Facts that lie on storage as JSON: attempts, commits, the manifest and the pointer to it."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from schemas.errors import VerificationError
+from schemas.lineage import BatchLineage
+from schemas.plans import Plan
+
+PartKind = Literal["generations", "rejects"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One immutable Parquet file of a batch: key below the run, rows, bytes, SHA-256."""
+
+    kind: PartKind
+    key: str
+    num_rows: int
+    num_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """Who writes: put once of max+1, so epochs never repeat within a run.
+
+    `started_at` is wall-clock text for people; nothing is ordered by it.
+    """
+
+    epoch: int
+    host: str
+    pid: int
+    dagster_run_id: str | None
+    started_at: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptEnd:
+    """The bill of one attempt, put when it ends: its batches, load and idle make its wall.
+
+    `wall_s` runs from the engine's start to its end; `load_s` until it was ready; `busy_s`
+    are engine steps, of which `wasted_s` belonged to batches that another attempt committed
+    first or that were not finished; `idle_s` is the rest. All in seconds of wall time;
+    device-seconds are these times `num_devices`.
+    """
+
+    epoch: int
+    num_devices: int
+    wall_s: float
+    load_s: float
+    busy_s: float
+    wasted_s: float
+    idle_s: float
+    usd: float
+    num_engine_restarts: int
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """After it is on storage all rows of a batch count, before it none."""
+
+    version: int
+    run_key: str
+    batch_id: str
+    epoch: int
+    parts: tuple[Part, ...]
+    num_rows: int
+    num_generations: int
+    num_rejects: int
+    rejects_by_code: dict[str, int]
+    lineage: BatchLineage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What readers trust: every planned batch has a commit, and the rows add up."""
+
+    version: int
+    run_key: str
+    plan_sha256: str
+    num_rows: int
+    num_generations: int
+    num_rejects: int
+    rejects_by_code: dict[str, int]
+    commits: tuple[Commit, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Current:
+    """Which run readers should read: version n + 1 replaces version n."""
+
+    version: int
+    run_key: str
+
+
+R = TypeVar("R", Plan, Attempt, AttemptEnd, Commit, Manifest, Current)
+_Record = Plan | Attempt | AttemptEnd | Commit | Manifest | Current
+_ADAPTERS: dict[type[_Record], TypeAdapter[_Record]] = {
+    kind: TypeAdapter(kind) for kind in (Plan, Attempt, AttemptEnd, Commit, Manifest, Current)
+}
+
+
+def to_json(record: _Record) -> bytes:
+    """Return the record as the JSON bytes that lie on storage."""
+    return _ADAPTERS[type(record)].dump_json(record, indent=1)
+
+
+def from_json(kind: type[R], content: bytes, *, key: str) -> R:
+    """Return the record that these bytes of `key` hold.
+
+    Raises:
+        VerificationError: they are not JSON of this kind: cut short, or changed.
+    """
+    try:
+        return _ADAPTERS[kind].validate_json(content)  # type: ignore[return-value]
+    except ValidationError as error:
+        fault = error.errors()[0]
+        where = ".".join(str(step) for step in fault["loc"])
+        raise VerificationError(f"{key}: not a {kind.__name__.lower()}: {where} {fault['msg']}") from error
