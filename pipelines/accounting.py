@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from schemas.errors import StoppedByLimitError
 from schemas.requests import EngineFacts, Poll, StepStats, StepWork
 
+
 def work_weight(work: StepWork) -> int:
     """Return what this work weighs in its step: the tokens computed, prompt and output alike.
 

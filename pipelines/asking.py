@@ -36,11 +36,15 @@ class Meaning:
 class Asking(Protocol):
     """How a job asks and reads answers."""
 
-    num_answer_tokens: int | None
-    """Output tokens of every answer, where they are fixed; None: max_tokens bounds them."""
+    @property
+    def num_answer_tokens(self) -> int | None:
+        """Output tokens of every answer, where they are fixed; None: max_tokens bounds them."""
+        ...
 
-    num_asks: int
-    """Engine requests per row."""
+    @property
+    def num_asks(self) -> int:
+        """Engine requests per row."""
+        ...
 
     def asks(self, prompt: tuple[int, ...], sampling: SamplingSettings) -> list[Ask]:
         """Return what to ask the engine for one row."""

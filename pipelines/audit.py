@@ -10,11 +10,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from pipelines.commit import commits_of, written_manifest
+from pipelines.ledger import LINEAGE_KEY, commits_of, lineage_table, written_manifest
 from pipelines.plan_parts import PLAN_KEY, read_batches, written_plan
 from pipelines.storage import Store, expand_input
 from pipelines.tables import NOT_TEXT, ParquetInput, UnreadableFileError, read_own, values
-from pipelines.trace import LINEAGE_KEY, lineage_table
 from schemas.commits import Commit, Manifest, Part
 from schemas.errors import PromptmillError, VerificationError
 from schemas.generations import GENERATIONS

@@ -37,7 +37,9 @@ class ChatTokenizer:
                 folder, local_files_only=True, trust_remote_code=False
             )
         except (OSError, ValueError) as error:
-            raise SettingsError(f"{folder}: no tokenizer can be loaded: {str(error)[:200]}") from error
+            raise SettingsError(
+                f"{folder}: no tokenizer can be loaded: {str(error)[:200]}"
+            ) from error
         if not isinstance(loaded, PreTrainedTokenizerFast):
             raise SettingsError(f"{folder}: promptmill needs tokenizer.json (a fast tokenizer)")
         self._tokenizer = loaded
@@ -52,7 +54,8 @@ class ChatTokenizer:
         self._special_pattern = re.compile("|".join(map(re.escape, tokens))) if tokens else None
         self._frames: dict[tuple[str, ...], tuple[str, ...] | None] = {}
         self.vocab_size = len(loaded)
-        self.end_token_id: int | None = loaded.eos_token_id
+        end = loaded.eos_token_id
+        self.end_token_id = end if isinstance(end, int) else None
         self.max_token_characters = max(map(len, loaded.get_vocab()), default=1)
 
     @property
@@ -69,8 +72,12 @@ class ChatTokenizer:
             TemplateRefusedError: the template refuses one of them; encode them one by one.
         """
         texts = [self._text(messages) for messages in conversations]
-        risky = [index for index, messages in enumerate(conversations) if self._has_special(messages)]
-        encoded = [one.ids for one in self._special.encode_batch_fast(texts, add_special_tokens=False)]
+        risky = [
+            index for index, messages in enumerate(conversations) if self._has_special(messages)
+        ]
+        encoded = [
+            one.ids for one in self._special.encode_batch_fast(texts, add_special_tokens=False)
+        ]
         for index in risky:
             encoded[index] = self._encode_literally(conversations[index])
         return encoded
@@ -122,8 +129,9 @@ class ChatTokenizer:
 
     def _render(self, messages: tuple[Message, ...]) -> str:
         if not self.has_chat_template:
-            begin = self._tokenizer.bos_token or ""
-            return begin + "\n\n".join(content for _, content in messages)
+            return str(self._tokenizer.bos_token or "") + "\n\n".join(
+                content for _, content in messages
+            )
         try:
             return str(
                 self._tokenizer.apply_chat_template(
@@ -134,7 +142,9 @@ class ChatTokenizer:
             )
         except (jinja2.TemplateError, TypeError, ValueError) as error:
             roles = ", ".join(role for role, _ in messages)
-            raise TemplateRefusedError(f"the chat template refuses the roles {roles}"[:200]) from error
+            raise TemplateRefusedError(
+                f"the chat template refuses the roles {roles}"[:200]
+            ) from error
 
     def _encode_literally(self, messages: tuple[Message, ...]) -> list[int]:
         """Encode a conversation whose text holds special tokens as text.

@@ -8,9 +8,16 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
+from pipelines.ledger import (
+    MANIFEST_KEY,
+    commit_key,
+    commits_of,
+    current_run,
+    next_number,
+    orphans,
+)
 from pipelines.outcomes import Outcome
 from pipelines.plan_parts import PLAN_KEY
 from pipelines.storage import Store
@@ -32,21 +39,14 @@ from schemas.ids import batch_id, part_key, sha256_hex
 from schemas.plans import Plan
 from schemas.rejects import REJECTS
 
-MANIFEST_KEY = "manifest.json"
 CURRENT_KEY = "current.json"
 _SCHEMAS = {"generations": GENERATIONS, "rejects": REJECTS}
-_NUM_READERS = 8
-
-
-def commit_key(batch: str) -> str:
-    """Return where the commit of this batch lies below its run."""
-    return f"commits/{batch}.json"
 
 
 def open_attempt(store: Store, *, dagster_run_id: str | None) -> Attempt:
     """Return a new attempt at this run, under an epoch that no other attempt has."""
     while True:
-        epoch = _next_number(store, "attempts/")
+        epoch = next_number(store, "attempts/")
         attempt = Attempt(
             epoch=epoch,
             host=socket.gethostname(),
@@ -61,18 +61,6 @@ def open_attempt(store: Store, *, dagster_run_id: str | None) -> Attempt:
 def end_attempt(store: Store, end: AttemptEnd) -> None:
     """Put the attempt's bill beside its start; an attempt that was killed has none."""
     store.put_once(f"attempts/{end.epoch:04d}-end.json", to_json(end))
-
-
-def attempt_ends(store: Store) -> tuple[AttemptEnd, ...]:
-    """Return the bills of all attempts that ended in order, by epoch."""
-    keys = [item.key for item in store.list("attempts/") if item.key.endswith("-end.json")]
-    return tuple(from_json(AttemptEnd, store.get(key), key=key) for key in keys)
-
-
-def committed_batches(store: Store) -> frozenset[str]:
-    """Return the ids of the batches that have a commit: one listing."""
-    names = (item.key.rsplit("/", 1)[-1] for item in store.list("commits/"))
-    return frozenset(name.removesuffix(".json") for name in names if name.endswith(".json"))
 
 
 def commit(store: Store, outcome: Outcome, *, epoch: int) -> Commit:
@@ -121,29 +109,6 @@ def _put_parts(store: Store, outcome: Outcome, epoch: int) -> Iterable[Part]:
         )
 
 
-def written_manifest(store: Store) -> Manifest | None:
-    """Return the run's manifest, or None for a run that is not sealed."""
-    try:
-        content = store.get(MANIFEST_KEY)
-    except FileNotFoundError:
-        return None
-    return from_json(Manifest, content, key=MANIFEST_KEY)
-
-
-def commits_of(store: Store, batches: Iterable[str]) -> tuple[Commit, ...]:
-    """Return the commits of these batches, in their order.
-
-    Raises:
-        FileNotFoundError: one of them has no commit.
-    """
-
-    def read(batch: str) -> Commit:
-        return from_json(Commit, store.get(commit_key(batch)), key=commit_key(batch))
-
-    with ThreadPoolExecutor(max_workers=_NUM_READERS) as readers:
-        return tuple(readers.map(read, batches))
-
-
 def seal(store: Store, plan: Plan) -> Manifest:
     """Put the run's manifest, once every planned batch has a commit, and sweep its orphans.
 
@@ -175,13 +140,6 @@ def seal(store: Store, plan: Plan) -> Manifest:
     return manifest
 
 
-def orphans(store: Store, manifest: Manifest) -> tuple[str, ...]:
-    """Return the keys of parts that no commit of this sealed run names."""
-    named = {part.key for one in manifest.commits for part in one.parts}
-    found = [item.key for kind in _SCHEMAS for item in store.list(f"{kind}/")]
-    return tuple(key for key in found if key not in named)
-
-
 def sweep(store: Store, manifest: Manifest) -> tuple[str, ...]:
     """Delete the orphans of a sealed run and return their keys.
 
@@ -201,14 +159,6 @@ def _delete_unnamed(store: Store, keys: Iterable[str], commits: Iterable[Commit]
             store.delete(key)
 
 
-def current_run(output: Store) -> str | None:
-    """Return the key of the run that readers of this output should read, or None."""
-    numbers = sorted(item.key for item in output.list("current/"))
-    if not numbers:
-        return None
-    return from_json(Current, output.get(numbers[-1]), key=numbers[-1]).run_key
-
-
 def make_current(output: Store, run_key: str) -> None:
     """Make this run the one that readers of this output read.
 
@@ -216,13 +166,7 @@ def make_current(output: Store, run_key: str) -> None:
     people, and may lag behind for a moment.
     """
     while current_run(output) != run_key:
-        version = _next_number(output, "current/")
+        version = next_number(output, "current/")
         pointer = to_json(Current(version=version, run_key=run_key))
         if output.put_once(f"current/{version:06d}.json", pointer):
             output.put(CURRENT_KEY, pointer)
-
-
-def _next_number(store: Store, prefix: str) -> int:
-    """Return 1 + the highest number that begins a name below `prefix`; 1 where there is none."""
-    names = (item.key.rsplit("/", 1)[-1] for item in store.list(prefix))
-    return 1 + max((int(name.split(".")[0].split("-")[0]) for name in names), default=0)

@@ -115,7 +115,11 @@ class Feed:
             if not self._waiting:
                 continue
             size = _num_tokens(self._waiting[0][0])
-            if window.num_tokens is not None and num_tokens and num_tokens + size > window.num_tokens:
+            if (
+                window.num_tokens is not None
+                and num_tokens
+                and num_tokens + size > window.num_tokens
+            ):
                 break
             entering.append(self._waiting.popleft())
             num_requests, num_tokens = num_requests + 1, num_tokens + size
@@ -128,7 +132,9 @@ class Feed:
             EngineDiedError: the engine answered what is not in it; nothing of it is trusted.
         """
         if answer.number not in self._in_engine:
-            raise EngineDiedError(f"the engine answered request {answer.number}, which is not in it")
+            raise EngineDiedError(
+                f"the engine answered request {answer.number}, which is not in it"
+            )
         request, place = self._in_engine.pop(answer.number)
         self._num_tokens -= _num_tokens(request)
         del self._tries[request.number]

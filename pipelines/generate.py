@@ -106,7 +106,9 @@ class _Work:
             self._engine.close()
         self.spent.tick()
         open_groups = self._feed.open_batches
-        self.spent.wasted_s += sum(map(self.spent.meter.device_s, open_groups)) / self.spent.num_devices
+        self.spent.wasted_s += (
+            sum(map(self.spent.meter.device_s, open_groups)) / self.spent.num_devices
+        )
 
     def _round(self, writer: ThreadPoolExecutor) -> None:
         """Feed, take what came back, and hand on the batches that are complete by it."""
@@ -124,9 +126,9 @@ class _Work:
     def _start_engine(self) -> None:
         self.spent.start()
         started = time.monotonic()
-        self._engine = self._open_engine()
+        self._engine = engine = self._open_engine()
         try:
-            self.spent.ready(self._engine.facts)
+            self.spent.ready(engine.facts)
         finally:
             self.spent.load_s += time.monotonic() - started
 
@@ -169,11 +171,11 @@ class _Work:
         self._deaths_without_answer += 1
         if self._deaths_at_start >= _MAX_DEATHS_AT_START:
             raise EngineDiedError(
-                f"{self._deaths_at_start} engines in a row made no step; the last: {death}"
+                f"{self._deaths_at_start} engines in a row made no step, then: {death}"
             ) from death
         if self._deaths_without_answer >= _MAX_DEATHS_WITHOUT_ANSWER:
             raise EngineDiedError(
-                f"{self._deaths_without_answer} engines in a row answered nothing; the last: {death}"
+                f"{self._deaths_without_answer} engines in a row gave no answer, then: {death}"
             ) from death
         finished = self._feed.engine_died(is_stall=death.is_stall)
         if finished is not None:

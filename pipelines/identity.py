@@ -1,10 +1,10 @@
 """What makes a run this run: input contents, job file, model weights and code."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from pipelines.ingest import InputFiles
 from schemas.checkpoints import Checkpoint
 from schemas.errors import SettingsError
 from schemas.ids import CODE_VERSION, RUN_SCHEME, content_id
@@ -42,12 +42,13 @@ def _filled(uri: str, job: JobSpec, partition: str | None) -> str:
 def identify(
     job: JobSpec,
     checkpoint: Checkpoint,
-    files: InputFiles,
+    files: Sequence[tuple[str, str]],
     *,
+    input_uri: str,
     partition: str | None,
     limit: int | None,
 ) -> RunIdentity:
-    """Return the identity of running this job on these files with these weights.
+    """Return the identity of running this job on these (key, fingerprint) files and weights.
 
     Where files lie takes no part; their names do, for rows without an id are named by them.
     """
@@ -61,7 +62,7 @@ def identify(
     key = content_id(
         RUN_SCHEME,
         {
-            "files": [list(pair) for pair in zip(files.keys, files.fingerprints, strict=True)],
+            "files": [list(pair) for pair in files],
             "job": fields,
             "weights": checkpoint.weights_hash,
             "code": CODE_VERSION,
@@ -75,6 +76,6 @@ def identify(
         job_name=job.name,
         job=json.dumps(fields, sort_keys=True),
         partition=partition,
-        input_uri=files.uri,
+        input_uri=input_uri,
         id_column=job.input.id_column,
     )

@@ -41,7 +41,9 @@ def find_input(uri: str) -> InputFiles:
     return InputFiles(uri=uri, store=store, keys=tuple(keys), fingerprints=prints)
 
 
-def ingest(files: InputFiles, job: JobSpec, *, limit: int | None = None) -> Iterator[Prompt | InputFile]:
+def ingest(
+    files: InputFiles, job: JobSpec, *, limit: int | None = None
+) -> Iterator[Prompt | InputFile]:
     """Yield every row of the input once, in order, and each file after its rows.
 
     A damaged file has a fault, also when some of its rows were yielded before: then none of

@@ -25,7 +25,9 @@ class Fork:
 class LabelTree:
     """The choices of a labeling job, as tokens."""
 
-    def __init__(self, choices: Sequence[str], tokens: Sequence[Sequence[int]], end_token_id: int | None) -> None:
+    def __init__(
+        self, choices: Sequence[str], tokens: Sequence[Sequence[int]], end_token_id: int | None
+    ) -> None:
         """Build the tree from each choice's tokens.
 
         Raises:

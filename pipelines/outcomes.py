@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipelines.accounting import GroupUse
 from pipelines.asking import Asking, Meaning
@@ -23,6 +23,20 @@ from schemas.prompts import Fault
 from schemas.rejects import MAX_MESSAGE_CHARACTERS, REJECTS
 from schemas.requests import Answer, EngineFacts, SamplingSettings
 from schemas.runs import RunIdentity
+
+_Column = pa.Array | pa.ChunkedArray | Sequence[object]
+_COUNTED = [
+    "num_prompt_tokens",
+    "num_cached_tokens",
+    "num_output_tokens",
+    "num_truncated_tokens",
+    "is_fanned_out",
+    "finish_reason",
+    "queue_s",
+    "ttft_s",
+    "tpot_s",
+]
+"""Columns of generations that a batch's lineage adds up; polars reads no map columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +111,9 @@ class OutcomeWriter:
         meanings: Mapping[int, Meaning],
         faults: Mapping[int, tuple[Fault, str | None]],
     ) -> pa.Table:
-        places = [i for i, source in enumerate(sources) if source is not None and source not in faults]
+        places = [
+            i for i, source in enumerate(sources) if source is not None and source not in faults
+        ]
         rows = answered.rows.take(pa.array(places, type=pa.int64()))
         order = [source for i in places if (source := sources[i]) is not None]
         first = [answered.answers[source] for source in order]
@@ -118,9 +134,9 @@ class OutcomeWriter:
             "num_output_tokens": [sum(len(one.token_ids) for one in found) for found in tables],
             "num_truncated_tokens": rows["num_truncated_tokens"],
             "is_fanned_out": [i >= answered.batch.num_requests for i in places],
-            "max_tokens": pc.fill_null(rows["max_tokens"], job.max_tokens),
-            "temperature": pc.fill_null(rows["temperature"], job.temperature),
-            "seed": rows["seed"] if job.seed is None else pc.fill_null(rows["seed"], job.seed),
+            "max_tokens": rows["max_tokens"].fill_null(job.max_tokens),
+            "temperature": rows["temperature"].fill_null(job.temperature),
+            "seed": rows["seed"] if job.seed is None else rows["seed"].fill_null(job.seed),
             "queue_s": [found[0].queue_s for found in tables],
             "ttft_s": [found[0].ttft_s for found in tables],
             "tpot_s": [found[0].tpot_s for found in tables],
@@ -173,14 +189,14 @@ class OutcomeWriter:
         self, answered: AnsweredBatch, generations: pa.Table, rejects: pa.Table
     ) -> BatchLineage:
         batch, use, facts = answered.batch, answered.use, answered.facts
-        own = generations.filter(pc.invert(generations["is_fanned_out"]))
-        shared = generations.filter(generations["is_fanned_out"])
+        frame = pl.DataFrame(generations.select(_COUNTED))
+        own, shared = frame.filter(~pl.col("is_fanned_out")), frame.filter("is_fanned_out")
         asked = [found for found in answered.answers if not isinstance(found, Fault)]
-        num_prompt = _sum(own["num_prompt_tokens"])
+        num_prompt = _sum(own, "num_prompt_tokens")
         num_output = sum(len(one.token_ids) for found in asked for one in found)
         num_tokens = num_prompt + num_output
         usd = use.device_s / 3600 * self.usd_per_device_hour
-        finished = Counter(own["finish_reason"].to_pylist())
+        finished = Counter(own["finish_reason"].to_list())
         return BatchLineage(
             run_key=self.identity.run_key,
             batch_id=batch.batch_id,
@@ -193,12 +209,12 @@ class OutcomeWriter:
             num_requests=batch.num_requests,
             num_shared=batch.num_shared,
             num_prompt_tokens=num_prompt,
-            num_cached_tokens=_sum(own["num_cached_tokens"]),
+            num_cached_tokens=_sum(own, "num_cached_tokens"),
             num_output_tokens=num_output,
-            num_shared_prompt_tokens=_sum(shared["num_prompt_tokens"]),
-            num_shared_output_tokens=_sum(shared["num_output_tokens"]),
+            num_shared_prompt_tokens=_sum(shared, "num_prompt_tokens"),
+            num_shared_output_tokens=_sum(shared, "num_output_tokens"),
             predicted_output_tokens=batch.predicted_output_tokens,
-            num_truncated_rows=_sum(pc.greater(generations["num_truncated_tokens"], 0)),
+            num_truncated_rows=frame.filter(pl.col("num_truncated_tokens") > 0).height,
             num_finished_stop=finished["stop"],
             num_finished_length=finished["length"],
             num_tries=max(answered.tries, default=0),
@@ -206,14 +222,16 @@ class OutcomeWriter:
             usd=usd,
             usd_per_million_tokens=usd / num_tokens * 1e6 if num_tokens else None,
             tokens_per_s=num_tokens / use.device_s if use.device_s > 0 else None,
-            ttft_p50_s=_quantile(own["ttft_s"], 0.5),
-            ttft_p95_s=_quantile(own["ttft_s"], 0.95),
-            tpot_p50_s=_quantile(own["tpot_s"], 0.5),
-            tpot_p95_s=_quantile(own["tpot_s"], 0.95),
-            queue_p50_s=_quantile(own["queue_s"], 0.5),
+            ttft_p50_s=own["ttft_s"].quantile(0.5),
+            ttft_p95_s=own["ttft_s"].quantile(0.95),
+            tpot_p50_s=own["tpot_s"].quantile(0.5),
+            tpot_p95_s=own["tpot_s"].quantile(0.95),
+            queue_p50_s=own["queue_s"].quantile(0.5),
             kv_peak_fraction=use.kv_peak_fraction,
             num_preemptions=use.num_preemptions,
-            first_step_at=None if answered.first_step_at is None else answered.first_step_at.isoformat(),
+            first_step_at=None
+            if answered.first_step_at is None
+            else answered.first_step_at.isoformat(),
             committed_at=datetime.now(UTC).isoformat(),
             engine=facts.engine if facts else "none",
             engine_version=facts.engine_version if facts else "none",
@@ -243,12 +261,14 @@ def _request_ids(rows: pa.Table) -> list[str | None]:
     return [None if digest is None else request_id(digest) for digest in digests]
 
 
-def _table(columns: Mapping[str, object], schema: pa.Schema) -> pa.Table:
-    arrays = []
+def _table(columns: Mapping[str, _Column], schema: pa.Schema) -> pa.Table:
+    arrays: list[pa.Array | pa.ChunkedArray] = []
     for name, kind in zip(schema.names, schema.types, strict=True):
         column = columns[name]
-        is_arrow = isinstance(column, pa.Array | pa.ChunkedArray)
-        arrays.append(column.cast(kind) if is_arrow else pa.array(column, type=kind))
+        if isinstance(column, pa.Array | pa.ChunkedArray):
+            arrays.append(column.cast(kind))
+        else:
+            arrays.append(pa.array(column, type=kind))
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
@@ -257,10 +277,5 @@ def _cached(answers: Sequence[Answer]) -> int | None:
     return answers[0].num_cached_tokens
 
 
-def _sum(column: pa.ChunkedArray) -> int:
-    return pc.sum(column).as_py() or 0
-
-
-def _quantile(column: pa.ChunkedArray, q: float) -> float | None:
-    found: float | None = pc.quantile(column, q=q)[0].as_py()
-    return found
+def _sum(frame: pl.DataFrame, column: str) -> int:
+    return int(frame[column].cast(pl.Int64).sum())

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipelines.chat import ChatTokenizer
 from pipelines.ordering import (
@@ -125,8 +124,12 @@ class _Cut:
             yield _cut_batch(number, PLAN_ROWS.empty_table(), PLAN_ROWS.empty_table(), rows)
             number += 1
         shared = self._shared.partition_by("batch", as_dict=True)
-        for key, frame in self._requests.partition_by("batch", as_dict=True, maintain_order=True).items():
-            requests = _replaced(self._take(frame), "prefix_group", frame["prefix_group"].to_arrow())
+        for key, frame in self._requests.partition_by(
+            "batch", as_dict=True, maintain_order=True
+        ).items():
+            requests = _replaced(
+                self._take(frame), "prefix_group", frame["prefix_group"].to_arrow()
+            )
             fanned = self._take(shared[key]) if key in shared else PLAN_ROWS.empty_table()
             fanned = _replaced(fanned, "prompt_token_ids", _nulls(fanned, "prompt_token_ids"))
             yield _cut_batch(number, requests, fanned, [])
@@ -169,9 +172,7 @@ class _Cut:
                 reject_stage="plan",
                 reject_message=message,
             )
-        return replace(
-            kept, request_digest=None, num_prompt_tokens=0, predicted_output_tokens=0
-        )
+        return replace(kept, request_digest=None, num_prompt_tokens=0, predicted_output_tokens=0)
 
 
 def _file_reject(number: int, file: InputFile) -> PlanRow:
@@ -206,10 +207,14 @@ def _cut_batch(
         num_requests=requests.num_rows,
         num_shared=shared.num_rows,
         num_rejects=len(rejects),
-        num_prompt_tokens=pc.sum(requests["num_prompt_tokens"]).as_py() or 0,
-        predicted_output_tokens=pc.sum(requests["predicted_output_tokens"]).as_py() or 0,
+        num_prompt_tokens=_sum(requests["num_prompt_tokens"]),
+        predicted_output_tokens=_sum(requests["predicted_output_tokens"]),
     )
     return BatchRows(batch=batch, rows=rows)
+
+
+def _sum(column: pa.ChunkedArray) -> int:
+    return sum(column.to_pylist())
 
 
 def _replaced(table: pa.Table, name: str, column: pa.Array) -> pa.Table:

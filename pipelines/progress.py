@@ -60,7 +60,9 @@ class ProgressMeter:
         if not self._is_due():
             return
         seconds = spent.generate_s
-        total = spent.meter.num_prefill_tokens + spent.meter.num_decode_tokens + spent.num_cached_tokens
+        total = (
+            spent.meter.num_prefill_tokens + spent.meter.num_decode_tokens + spent.num_cached_tokens
+        )
         rate = total / seconds if seconds > 0 and total else None
         last = poll.steps[-1] if poll.steps else None
         self._show(

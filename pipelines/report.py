@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from pipelines.accounting import Spent
-from pipelines.commit import attempt_ends
+from pipelines.ledger import attempt_ends
 from pipelines.storage import Store
 from schemas.commits import Manifest
 from schemas.job_spec import Price

@@ -1,26 +1,19 @@
 """The whole flow, in reading order; the only module that knows every step."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pipelines.accounting import Budget, Spent
 from pipelines.asking import Asking, asking_of
 from pipelines.chat import ChatTokenizer, load
-from pipelines.commit import (
-    commit,
-    committed_batches,
-    end_attempt,
-    make_current,
-    open_attempt,
-    seal,
-    written_manifest,
-)
+from pipelines.commit import commit, end_attempt, make_current, open_attempt, seal
 from pipelines.engines import Engine
 from pipelines.generate import generate
 from pipelines.identity import identify, input_uri, output_uri
 from pipelines.ingest import InputFiles, find_input, ingest
+from pipelines.ledger import committed_batches, written_manifest
 from pipelines.outcomes import OutcomeWriter
 from pipelines.plan import plan
 from pipelines.plan_parts import read_batches, written_plan
@@ -43,6 +36,7 @@ class Tools:
     checkpoint: Callable[[JobSpec], Checkpoint]
     context_length: Callable[[JobSpec, Checkpoint], int]
     open_engine: Callable[[JobSpec, Checkpoint, int], Engine]
+    open_output: Callable[[str], Store] = open_store
     on_progress: Callable[[Progress], None] = lambda _progress: None
     dagster_run_id: str | None = None
 
@@ -107,10 +101,17 @@ def prepare(
     """
     started = time.monotonic()
     files = find_input(input_uri(job, partition))
-    output = open_store(output_uri(job, partition))
+    output = tools.open_output(output_uri(job, partition))
     checkpoint = tools.checkpoint(job)
     chat = load(checkpoint.path)
-    identity = identify(job, checkpoint, files, partition=partition, limit=limit)
+    identity = identify(
+        job,
+        checkpoint,
+        list(zip(files.keys, files.fingerprints, strict=True)),
+        input_uri=files.uri,
+        partition=partition,
+        limit=limit,
+    )
     spent = Spent()
     return Work(
         job=job,
@@ -183,7 +184,7 @@ def answer(work: Work, made: Plan, reused: frozenset[str]) -> None:
 
 
 @contextmanager
-def _attempt(work: Work) -> Iterator[Attempt]:
+def _attempt(work: Work) -> Generator[Attempt]:
     """Open an attempt, and put its bill when it ends, however it ends."""
     attempt = open_attempt(work.store, dagster_run_id=work.tools.dagster_run_id)
     outcome = "interrupted"

@@ -124,7 +124,9 @@ class MessagesColumn:
         if turns is None:
             return Fault("NULL_PROMPT", f"`{self._column}` is null")
         if not isinstance(turns, list):
-            return Fault("NOT_TEXT", f"`{self._column}` holds {_kind(turns)}, not a list of messages")
+            return Fault(
+                "NOT_TEXT", f"`{self._column}` holds {_kind(turns)}, not a list of messages"
+            )
         messages: list[Message] = []
         for number, turn in enumerate(turns):
             message = _message(turn, f"message {number} of `{self._column}`")
@@ -167,7 +169,10 @@ def _is_blank(value: object) -> bool:
 
 def _text_length(value: object) -> int:
     if isinstance(value, list):
-        return max((_text_length(turn.get("content")) for turn in value if isinstance(turn, dict)), default=0)
+        return max(
+            (_text_length(turn.get("content")) for turn in value if isinstance(turn, dict)),
+            default=0,
+        )
     return len(value) if isinstance(value, str) else 0
 
 

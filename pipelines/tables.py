@@ -132,9 +132,7 @@ def _value(scalar: pa.Scalar) -> object:
         return NOT_TEXT
 
 
-def take_across(
-    chunks: Sequence[pa.RecordBatch], places: Sequence[tuple[int, int]]
-) -> pa.Table:
+def take_across(chunks: Sequence[pa.RecordBatch], places: Sequence[tuple[int, int]]) -> pa.Table:
     """Return the rows at these (chunk, row) places, in the order asked for.
 
     Each chunk is visited once, so that memory-mapped chunks are read in order; nothing but

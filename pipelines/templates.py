@@ -8,10 +8,21 @@ from collections.abc import Mapping
 
 import jinja2
 import jinja2.meta
-from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+from jinja2.exceptions import SecurityError
+from jinja2.runtime import Context
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from schemas.errors import SettingsError
 
+_ROW_ERRORS = (
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    LookupError,
+    AttributeError,
+    MemoryError,
+    RecursionError,
+)
 MAX_CHARACTERS = 64 * 1024 * 1024
 """What one rendered prompt may hold; more is a template out of hand, not a prompt."""
 
@@ -25,6 +36,24 @@ def _present(value: object) -> object:
     return "" if value is None else value
 
 
+class _Environment(ImmutableSandboxedEnvironment):
+    """Jinja's sandbox, with arithmetic that cannot fill memory or take for ever.
+
+    `9**9**9` and `'a' * 3000000000` are legal templates; constants are not folded when the
+    template is compiled (`optimized=False`), so all arithmetic comes through here.
+    """
+
+    intercepted_binops = frozenset(["*", "**", "%"])
+
+    def call_binop(self, context: Context, operator: str, left: object, right: object) -> object:
+        """Return the operation's result, or refuse it."""
+        if not (isinstance(left, int | float) and isinstance(right, int | float)):
+            raise SecurityError(f"`{operator}` is for numbers in a template")
+        if operator == "**" and (abs(left) > 1e6 or abs(right) > 64):
+            raise SecurityError("a power this large is not allowed in a template")
+        return super().call_binop(context, operator, left, right)
+
+
 class RowTemplate:
     """A sandboxed Jinja template over a row's columns; undefined names are errors."""
 
@@ -34,7 +63,8 @@ class RowTemplate:
         Raises:
             SettingsError: it is not a template; the message gives line and reason.
         """
-        environment = ImmutableSandboxedEnvironment(
+        environment = _Environment(
+            optimized=False,
             undefined=jinja2.StrictUndefined,
             finalize=_present,
             keep_trailing_newline=True,
@@ -48,6 +78,8 @@ class RowTemplate:
             raise SettingsError(
                 f"prompt.user is not a template: line {error.lineno}: {error.message}"
             ) from error
+        except SecurityError as error:
+            raise SettingsError(f"prompt.user does what a template may not: {error}") from error
         if not self.columns:
             raise SettingsError(
                 "prompt.user names no column, so every row would be the same prompt; "
@@ -64,9 +96,7 @@ class RowTemplate:
             text = self._template.render(row)
         except (jinja2.TemplateError, SecurityError) as error:
             raise RenderError(f"{type(error).__name__}: {_without_values(error)}") from error
-        except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
-            raise RenderError(type(error).__name__) from error
-        except (OverflowError, MemoryError, RecursionError) as error:
+        except _ROW_ERRORS as error:
             raise RenderError(type(error).__name__) from error
         if len(text) > MAX_CHARACTERS:
             raise RenderError(f"{len(text)} characters, more than {MAX_CHARACTERS}")

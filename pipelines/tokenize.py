@@ -65,7 +65,9 @@ class _PromptTokenizer:
 
     def rows(self, prompts: Sequence[Prompt]) -> list[PlanRow]:
         """Return one plan row for each prompt, in order."""
-        whole = [prompt for prompt in prompts if prompt.fault is None and not self._is_hopeless(prompt)]
+        whole = [
+            prompt for prompt in prompts if prompt.fault is None and not self._is_hopeless(prompt)
+        ]
         tokens = iter(self._encode([prompt.messages for prompt in whole]))
         chosen = set(map(id, whole))
         return [
@@ -109,9 +111,7 @@ class _PromptTokenizer:
             return reject_row(prompt, _too_long(f"{len(tokens)} tokens", num_output, self._room))
         return self._request(prompt, tokens, num_output, num_cut)
 
-    def _request(
-        self, prompt: Prompt, tokens: list[int], num_output: int, num_cut: int
-    ) -> PlanRow:
+    def _request(self, prompt: Prompt, tokens: list[int], num_output: int, num_cut: int) -> PlanRow:
         own = (prompt.max_tokens, prompt.temperature, prompt.seed)
         overrides = b"" if own == (None, None, None) else json.dumps(own).encode("ascii")
         digest = request_digest(self._profile_id, overrides, array("i", tokens).tobytes())

@@ -2,17 +2,11 @@
 
 import pyarrow as pa
 
+from pipelines.ledger import LINEAGE_KEY, lineage_table
 from pipelines.storage import Store
-from pipelines.tables import parquet_bytes, read_own, table_of
+from pipelines.tables import parquet_bytes, read_own
 from schemas.commits import Manifest
 from schemas.lineage import LINEAGE
-
-LINEAGE_KEY = "lineage.parquet"
-
-
-def lineage_table(manifest: Manifest) -> pa.Table:
-    """Return one row of `LINEAGE` per batch, in plan order."""
-    return table_of([commit.lineage for commit in manifest.commits], LINEAGE)
 
 
 def trace(store: Store, manifest: Manifest) -> pa.Table:

@@ -120,4 +120,6 @@ def from_json(kind: type[R], content: bytes, *, key: str) -> R:
     except ValidationError as error:
         fault = error.errors()[0]
         where = ".".join(str(step) for step in fault["loc"])
-        raise VerificationError(f"{key}: not a {kind.__name__.lower()}: {where} {fault['msg']}") from error
+        raise VerificationError(
+            f"{key}: not a {kind.__name__.lower()}: {where} {fault['msg']}"
+        ) from error

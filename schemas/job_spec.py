@@ -25,16 +25,24 @@ class Section(BaseModel):
 class Input(Section):
     """Where the prompts lie: one Parquet file, a folder of them, or a glob."""
 
-    uri: str = Field(min_length=1, description="local path, s3://, gs:// or abfs://; {partition} is replaced")
-    id_column: str | None = Field(default=None, description="unique, non-null; else file and row number are the key")
+    uri: str = Field(
+        min_length=1, description="local path, s3://, gs:// or abfs://; {partition} is replaced"
+    )
+    id_column: str | None = Field(
+        default=None, description="unique, non-null; else file and row number are the key"
+    )
 
 
 class PromptSource(Section):
     """How a row becomes a prompt: a template, one column, or a column of chat messages."""
 
     system: str | None = Field(default=None, description="system message, the same for all rows")
-    user: str | None = Field(default=None, description="sandboxed Jinja template over the row's columns")
-    column: str | None = Field(default=None, description="a text column that already holds the prompt")
+    user: str | None = Field(
+        default=None, description="sandboxed Jinja template over the row's columns"
+    )
+    column: str | None = Field(
+        default=None, description="a text column that already holds the prompt"
+    )
     messages: str | None = Field(default=None, description="a column of lists of {role, content}")
     on_too_long: Literal["reject", "truncate"] = "reject"
 
@@ -52,9 +60,13 @@ class Model(Section):
     """Which model answers, and how its weights are stored."""
 
     id: str = Field(min_length=1, description="the bundled model, a local folder, or a Hub id")
-    revision: str | None = Field(default=None, description="for a Hub id: a full commit, never a branch")
+    revision: str | None = Field(
+        default=None, description="for a Hub id: a full commit, never a branch"
+    )
     weights: Weights = "int8"
-    max_model_len: int | None = Field(default=None, ge=16, description="prompt + output tokens of one request")
+    max_model_len: int | None = Field(
+        default=None, ge=16, description="prompt + output tokens of one request"
+    )
 
 
 class Labels(Section):
@@ -82,9 +94,15 @@ class Output(Section):
 
     uri: str = Field(default="outputs/{name}/{partition}", min_length=1)
     labels: Labels | None = None
-    json_schema: dict[str, object] | None = Field(default=None, description="constrained, and validated afterwards")
-    keep_invalid_text: bool = Field(default=False, description="INVALID_OUTPUT rejects carry the text")
-    max_batch_tokens: int | None = Field(default=None, ge=1, description="prompt + predicted output tokens per commit")
+    json_schema: dict[str, object] | None = Field(
+        default=None, description="constrained, and validated afterwards"
+    )
+    keep_invalid_text: bool = Field(
+        default=False, description="INVALID_OUTPUT rejects carry the text"
+    )
+    max_batch_tokens: int | None = Field(
+        default=None, ge=1, description="prompt + predicted output tokens per commit"
+    )
 
     @model_validator(mode="after")
     def _one_shape(self) -> Self:
@@ -143,7 +161,9 @@ class Limits(Section):
     max_rejects: Annotated[float, Field(ge=0, le=1, strict=False)] | None = Field(
         default=None, description="share of rows, 0 to 1; above it the run ends with exit code 3"
     )
-    deadline: str | None = Field(default=None, pattern=r"^\d+(\.\d+)?[smh]$", description="6h, 90m, 30s")
+    deadline: str | None = Field(
+        default=None, pattern=r"^\d+(\.\d+)?[smh]$", description="6h, 90m, 30s"
+    )
 
     @property
     def deadline_s(self) -> float | None:
@@ -171,7 +191,11 @@ class JobSpec(Section):
     model: Model
     sampling: Sampling = Sampling()
     output: Output = Output()
-    partitions: Partitions | None = Field(default=None, description="`none` for an input that is not divided")
+    partitions: Partitions | None = Field(
+        default=None,
+        description="`none` for an input that is not divided",
+        json_schema_extra=lambda schema: schema["anyOf"].append({"const": "none"}),
+    )
     schedule: Schedule | None = None
     price: Price = Price()
     limits: Limits = Limits()
@@ -231,7 +255,11 @@ def parse_job(fields: Mapping[str, object], *, source: str) -> JobSpec:
 def _fault_line(location: tuple[str | int, ...], kind: str, message: str) -> str:
     path = ".".join(str(step) for step in location)
     if kind != "extra_forbidden":
-        return f"`{path}`: {message.removeprefix('Value error, ')}" if path else message.removeprefix("Value error, ")
+        return (
+            f"`{path}`: {message.removeprefix('Value error, ')}"
+            if path
+            else message.removeprefix("Value error, ")
+        )
     return f"unknown key `{path}`{nearest(str(location[-1]), _keys_beside(location))}"
 
 

@@ -76,15 +76,22 @@ class Answer:
 class StepWork:
     """What one engine step did for one group: tokens computed, by phase.
 
-    `num_prefill_tokens` are prompt tokens computed (cached ones left out),
-    `num_decode_tokens` output tokens, `num_context_tokens` the sum over the group's
-    sequences of the tokens already in the KV cache, which attention reads.
+    `num_prefill_tokens` are prompt tokens computed (cached ones left out; what a preemption
+    makes the engine compute again is in them), `num_decode_tokens` output tokens sampled,
+    `num_context_tokens` the sum over the group's sequences of the tokens already in the KV
+    cache, which attention reads.
+
+    `num_forward_tokens` went through the layers: the prefill and decode tokens without each
+    answer's first output token, which comes out of the prompt's last. `num_query_key_pairs`
+    is what attention multiplied: T tokens on a context of c are T*c + T*(T+1)/2 pairs.
     """
 
     group: int
     num_prefill_tokens: int
     num_decode_tokens: int
     num_context_tokens: int
+    num_forward_tokens: int = 0
+    num_query_key_pairs: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

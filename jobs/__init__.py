@@ -1,0 +1,1 @@
+"""When and where: Dagster definitions, the `promptmill` command, and the job files."""

@@ -1,0 +1,85 @@
+"""What a run has on storage, read: attempts, commits, the manifest, the pointer, its lineage.
+
+Readers trust the manifest alone; the rest is for those who resume, seal or audit a run.
+"""
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+
+from pipelines.storage import Store
+from pipelines.tables import table_of
+from schemas.commits import AttemptEnd, Commit, Current, Manifest, from_json
+from schemas.lineage import LINEAGE
+
+MANIFEST_KEY = "manifest.json"
+LINEAGE_KEY = "lineage.parquet"
+PART_FOLDERS = ("generations", "rejects")
+_NUM_READERS = 8
+
+
+def commit_key(batch: str) -> str:
+    """Return where the commit of this batch lies below its run."""
+    return f"commits/{batch}.json"
+
+
+def attempt_ends(store: Store) -> tuple[AttemptEnd, ...]:
+    """Return the bills of all attempts that ended in order, by epoch."""
+    keys = [item.key for item in store.list("attempts/") if item.key.endswith("-end.json")]
+    return tuple(from_json(AttemptEnd, store.get(key), key=key) for key in keys)
+
+
+def committed_batches(store: Store) -> frozenset[str]:
+    """Return the ids of the batches that have a commit: one listing."""
+    names = (item.key.rsplit("/", 1)[-1] for item in store.list("commits/"))
+    return frozenset(name.removesuffix(".json") for name in names if name.endswith(".json"))
+
+
+def written_manifest(store: Store) -> Manifest | None:
+    """Return the run's manifest, or None for a run that is not sealed."""
+    try:
+        content = store.get(MANIFEST_KEY)
+    except FileNotFoundError:
+        return None
+    return from_json(Manifest, content, key=MANIFEST_KEY)
+
+
+def commits_of(store: Store, batches: Iterable[str]) -> tuple[Commit, ...]:
+    """Return the commits of these batches, in their order.
+
+    Raises:
+        FileNotFoundError: one of them has no commit.
+    """
+
+    def read(batch: str) -> Commit:
+        return from_json(Commit, store.get(commit_key(batch)), key=commit_key(batch))
+
+    with ThreadPoolExecutor(max_workers=_NUM_READERS) as readers:
+        return tuple(readers.map(read, batches))
+
+
+def orphans(store: Store, manifest: Manifest) -> tuple[str, ...]:
+    """Return the keys of parts that no commit of this sealed run names."""
+    named = {part.key for one in manifest.commits for part in one.parts}
+    found = [item.key for folder in PART_FOLDERS for item in store.list(f"{folder}/")]
+    return tuple(key for key in found if key not in named)
+
+
+def current_run(output: Store) -> str | None:
+    """Return the key of the run that readers of this output should read, or None."""
+    numbers = sorted(item.key for item in output.list("current/"))
+    if not numbers:
+        return None
+    return from_json(Current, output.get(numbers[-1]), key=numbers[-1]).run_key
+
+
+def next_number(store: Store, prefix: str) -> int:
+    """Return 1 + the highest number that begins a name below `prefix`; 1 where there is none."""
+    names = (item.key.rsplit("/", 1)[-1] for item in store.list(prefix))
+    return 1 + max((int(name.split(".")[0].split("-")[0]) for name in names), default=0)
+
+
+def lineage_table(manifest: Manifest) -> pa.Table:
+    """Return one row of `LINEAGE` per batch, in plan order."""
+    return table_of([commit.lineage for commit in manifest.commits], LINEAGE)
