@@ -4,13 +4,16 @@ Text of a conversation is data: what looks like a special token inside it is enc
 text. The model's own template is trusted with the structure only.
 """
 
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jinja2
+from jinja2.ext import loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from schemas.errors import SettingsError
 from schemas.prompts import Message
@@ -26,42 +29,34 @@ class TemplateRefusedError(Exception):
 class ChatTokenizer:
     """A model's tokenizer and chat template."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: Path) -> None:
         """Load both from a checkpoint folder; no code of the folder is run.
 
         Raises:
-            SettingsError: there is no fast tokenizer in the folder.
+            SettingsError: the folder's tokenizer or chat template cannot be loaded.
         """
-        try:
-            loaded = AutoTokenizer.from_pretrained(
-                folder, local_files_only=True, trust_remote_code=False
-            )
-        except (OSError, ValueError) as error:
-            raise SettingsError(
-                f"{folder}: no tokenizer can be loaded: {str(error)[:200]}"
-            ) from error
-        if not isinstance(loaded, PreTrainedTokenizerFast):
-            raise SettingsError(f"{folder}: promptmill needs tokenizer.json (a fast tokenizer)")
-        self._tokenizer = loaded
-        self._special = Tokenizer.from_str(loaded.backend_tokenizer.to_str())
-        self._literal = Tokenizer.from_str(loaded.backend_tokenizer.to_str())
-        for backend in (self._special, self._literal):
-            backend.no_padding()
-            backend.no_truncation()
+        config = _json(folder / "tokenizer_config.json")
+        content = _text(folder / "tokenizer.json")
+        self._special = _tokenizer(content, folder)
+        self._literal = _tokenizer(content, folder)
         self._literal.encode_special_tokens = True
-        added = loaded.added_tokens_decoder.values()
-        tokens = sorted({token.content for token in added}, key=len, reverse=True)
+        added = json.loads(content).get("added_tokens", [])
+        tokens = sorted({str(token["content"]) for token in added}, key=len, reverse=True)
         self._special_pattern = re.compile("|".join(map(re.escape, tokens))) if tokens else None
         self._frames: dict[tuple[str, ...], tuple[str, ...] | None] = {}
-        self.vocab_size = len(loaded)
-        end = loaded.eos_token_id
-        self.end_token_id = end if isinstance(end, int) else None
-        self.max_token_characters = max(map(len, loaded.get_vocab()), default=1)
+        self._template_values = {
+            name: token for name in _TOKEN_NAMES if (token := _token(config.get(name))) is not None
+        }
+        self._template = _chat_template(folder, config)
+        end = self._template_values.get("eos_token")
+        self.end_token_id: int | None = None if end is None else self._special.token_to_id(end)
+        vocabulary = self._special.get_vocab(with_added_tokens=True)
+        self.max_token_characters = max(map(len, vocabulary), default=1)
 
     @property
     def has_chat_template(self) -> bool:
         """Whether conversations can be told from plain text; a base model has no template."""
-        return self._tokenizer.chat_template is not None
+        return self._template is not None
 
     def encode(self, conversations: Sequence[tuple[Message, ...]]) -> list[list[int]]:
         """Return the prompt tokens of each conversation, the answer's opening included.
@@ -128,19 +123,16 @@ class ChatTokenizer:
         return frame
 
     def _render(self, messages: tuple[Message, ...]) -> str:
-        if not self.has_chat_template:
-            return str(self._tokenizer.bos_token or "") + "\n\n".join(
-                content for _, content in messages
-            )
+        if self._template is None:
+            begin = self._template_values.get("bos_token", "")
+            return begin + "\n\n".join(content for _, content in messages)
         try:
-            return str(
-                self._tokenizer.apply_chat_template(
-                    [message._asdict() for message in messages],
-                    tokenize=False,
-                    add_generation_prompt=True,
-                )
+            return self._template.render(
+                messages=[message._asdict() for message in messages],
+                add_generation_prompt=True,
+                **self._template_values,
             )
-        except (jinja2.TemplateError, TypeError, ValueError) as error:
+        except (jinja2.TemplateError, TypeError, ValueError, LookupError) as error:
             roles = ", ".join(role for role, _ in messages)
             raise TemplateRefusedError(
                 f"the chat template refuses the roles {roles}"[:200]
@@ -174,6 +166,74 @@ class ChatTokenizer:
         return ids
 
 
+_TOKEN_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token")
+
+
+def _tokenizer(content: str, folder: Path) -> Tokenizer:
+    try:
+        tokenizer = Tokenizer.from_str(content)
+    except Exception as error:
+        raise SettingsError(f"{folder}/tokenizer.json: {str(error)[:200]}") from error
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+def _chat_template(folder: Path, config: dict[str, Any]) -> jinja2.Template | None:
+    """Return the folder's chat template, compiled as the transformers library compiles it.
+
+    `strftime_now` is left undefined: a prompt must not depend on the day it is made; templates
+    that know it fall back to a fixed date.
+
+    Source: transformers, utils/chat_template_utils.py. It is not imported, because it loads
+    torch: 500 MB of memory and seconds at every start (docs/decisions/0007).
+    """
+    file = folder / "chat_template.jinja"
+    source = _text(file) if file.is_file() else config.get("chat_template")
+    if isinstance(source, list):
+        source = {one["name"]: one["template"] for one in source}.get("default")
+    if not isinstance(source, str):
+        return None
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _refuse
+    try:
+        return environment.from_string(source)
+    except jinja2.TemplateSyntaxError as error:
+        raise SettingsError(f"{folder}: its chat template has a fault: {error.message}") from error
+
+
+def _to_json(value: object, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _refuse(message: str) -> None:
+    raise jinja2.TemplateError(message)
+
+
+def _token(found: object) -> str | None:
+    """Return a token's text, which the config gives as text or as {content: text}."""
+    text = found.get("content") if isinstance(found, dict) else found
+    return text if isinstance(text, str) else None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: no tokenizer can be loaded: {error}") from error
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(_text(path))
+    except ValueError as error:
+        raise SettingsError(f"{path}: not JSON: {error}") from error
+    return found if isinstance(found, dict) else {}
+
+
 def load(folder: str | Path) -> ChatTokenizer:
     """Return the tokenizer and chat template of the checkpoint in `folder`."""
-    return ChatTokenizer(str(folder))
+    return ChatTokenizer(Path(folder))

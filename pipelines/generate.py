@@ -129,6 +129,7 @@ class _Work:
         self._engine = engine = self._open_engine()
         try:
             self.spent.ready(engine.facts)
+            self._deaths_at_start = 0
         finally:
             self.spent.load_s += time.monotonic() - started
 
@@ -146,7 +147,6 @@ class _Work:
         self.spent.tick()
         for step in poll.steps:
             self.spent.meter.add(step)
-            self._deaths_at_start = 0
         for answer in poll.answers:
             self._deaths_without_answer = 0
             self.spent.num_output_tokens += len(answer.token_ids)
@@ -171,7 +171,7 @@ class _Work:
         self._deaths_without_answer += 1
         if self._deaths_at_start >= _MAX_DEATHS_AT_START:
             raise EngineDiedError(
-                f"{self._deaths_at_start} engines in a row made no step, then: {death}"
+                f"{self._deaths_at_start} engines in a row were never ready; the last: {death}"
             ) from death
         if self._deaths_without_answer >= _MAX_DEATHS_WITHOUT_ANSWER:
             raise EngineDiedError(

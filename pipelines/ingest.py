@@ -114,7 +114,7 @@ class _Reader:
                 fault = Fault("NULL_ID", f"`{self._id_column}` is {kind}")
                 return Prompt(row_key=key, file_number=file_number, row=number, fault=fault)
             key = str(given)
-        settings = _row_settings(row, self._overrides)
+        settings = _row_settings(row, self._overrides) if self._overrides else _JOBS_OWN
         if isinstance(settings, Fault):
             return Prompt(row_key=key, file_number=file_number, row=number, fault=settings)
         found = self._source.conversation(row)
@@ -150,6 +150,7 @@ def _check_columns(
 
 
 _Settings = tuple[int | None, float | None, int | None]
+_JOBS_OWN: _Settings = (None, None, None)
 
 
 def _row_settings(row: dict[str, object], columns: dict[str, str]) -> _Settings | Fault:

@@ -1,4 +1,4 @@
-"""A tiny chat tokenizer made on the spot, jobs over files in tmp_path, and runs by the echo engine."""
+"""A tiny chat tokenizer made on the spot, jobs over files in tmp_path, runs by the echo engine."""
 
 import json
 from collections.abc import Callable
@@ -11,8 +11,15 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from pipelines.chat import ChatTokenizer, load
+from pipelines.engines import EchoEngine, EchoFaults, Engine
+from pipelines.ledger import written_manifest
+from pipelines.run import Tools
+from pipelines.storage import open_store
+from pipelines.tables import read_own
 from schemas.checkpoints import Checkpoint
+from schemas.generations import GENERATIONS
 from schemas.job_spec import JobSpec, parse_job
+from schemas.rejects import REJECTS
 
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content']"
@@ -113,3 +120,48 @@ def make_job(tmp_path: Path) -> Callable[..., JobSpec]:
         return parse_job(fields, source="test")
 
     return made
+
+
+@pytest.fixture
+def make_tools(checkpoint: Checkpoint) -> Callable[..., Tools]:
+    """Makes tools whose n-th engine is an echo with the n-th faults; the last goes on."""
+
+    def made(*faults: EchoFaults, max_num_seqs: int = 64, **others: Any) -> Tools:
+        left = iter(faults)
+
+        def open_engine(job: JobSpec, found: Checkpoint, max_model_len: int) -> Engine:
+            del job, found
+            return EchoEngine(
+                max_model_len=max_model_len,
+                max_num_seqs=max_num_seqs,
+                stall_timeout_s=0.05,
+                faults=next(left, faults[-1] if faults else None),
+            )
+
+        tools: dict[str, Any] = {
+            "checkpoint": lambda _job: checkpoint,
+            "context_length": lambda _job, _checkpoint: 512,
+            "open_engine": open_engine,
+        }
+        return Tools(**{**tools, **others})
+
+    return made
+
+
+@pytest.fixture
+def rows_of() -> Callable[[str], tuple[list[dict[str, Any]], list[dict[str, Any]]]]:
+    """Reads a sealed run's generations and rejects by the manifest."""
+
+    def rows(run_uri: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        store = open_store(run_uri)
+        manifest = written_manifest(store)
+        assert manifest is not None
+        found: dict[str, list[dict[str, Any]]] = {"generations": [], "rejects": []}
+        for commit in manifest.commits:
+            for part in commit.parts:
+                schema = GENERATIONS if part.kind == "generations" else REJECTS
+                table = read_own(store.get(part.key), schema, key=part.key)
+                found[part.kind] += table.to_pylist()
+        return found["generations"], found["rejects"]
+
+    return rows

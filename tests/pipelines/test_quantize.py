@@ -2,7 +2,7 @@
 
 import importlib.util
 import json
-import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -135,7 +135,7 @@ def test_a_ready_made_w8a8_folder_is_taken_as_it_is(tmp_path, cache, weights):
 def test_quantized_weights_are_not_made_into_others(tmp_path, cache, weights):
     ready = write_folder(tmp_path / "ready", config=TINY_LLAMA | {"quantization_config": W8A8})
 
-    with pytest.raises(SettingsError, match="holds W8A8 and .*; use weights: as_is"):
+    with pytest.raises(SettingsError, match=r"holds W8A8 and .*; use weights: as_is"):
         prepared(ready, weights, cache)
 
 
@@ -167,7 +167,7 @@ def test_every_int8_weight_is_within_half_a_step_of_the_original(built):
         scale = found[f"{layer}.weight_scale"]
         integers = found[f"{layer}.weight"]
         assert (integers.dtype, scale.shape) == (np.int8, (integers.shape[0], 1))
-        assert np.abs(integers).max(axis=1).min() == 127
+        assert np.abs(integers.astype(int)).max(axis=1).min() >= 127
         off = np.abs(integers * scale - exact[f"{layer}.weight"])
         assert (off <= scale * 0.5 + 1e-7).all()
 
@@ -280,16 +280,24 @@ def test_a_child_that_says_nothing_is_an_error_that_says_how_it_ended(folder, ca
 
 
 @needs_torch
-def test_a_made_file_that_changed_is_named_and_not_used(tmp_path, folder, cache):
-    made = Path(prepared(folder, "int8", cache).path)
-    flip_a_byte(made / "model.safetensors")
+def test_a_made_file_that_changed_is_named_and_not_used(built, tmp_path):
+    origin, made = built
+    cache = shutil.copytree(Path(made.path).parent, tmp_path / "copy")
+    copy = cache / Path(made.path).name
+    flip_a_byte(copy / "model-00002-of-00002.safetensors")
 
-    with pytest.raises(VerificationError, match=r"not as it was written: model\.safetensors"):
-        prepared(folder, "int8", cache)
+    with pytest.raises(VerificationError, match=r"not as it was written: model-00002-of-00002"):
+        prepared(origin, "int8", cache)
 
-    (made / models.RECORD_NAME).unlink()
+
+@needs_torch
+def test_a_made_folder_without_its_record_is_not_used(built, tmp_path):
+    origin, made = built
+    cache = shutil.copytree(Path(made.path).parent, tmp_path / "copy")
+    (cache / Path(made.path).name / models.RECORD_NAME).unlink()
+
     with pytest.raises(VerificationError, match=r"quantization\.json is unreadable; remove"):
-        prepared(folder, "int8", cache)
+        prepared(origin, "int8", cache)
 
 
 # Two at once, and one that dies
@@ -313,7 +321,7 @@ def test_a_killed_build_is_not_taken_for_finished_and_the_next_one_succeeds(fold
     children = [int(pid) for pid in killed.communicate(timeout=240)[0].split()]
 
     assert killed.returncode < 0
-    assert [name.split("-")[-2] for name in made_folders(cache)] == ["draft"]
+    assert [".draft-" in name for name in made_folders(cache)] == [True]
 
     made = prepared(folder, "int8", cache)
 
@@ -345,4 +353,4 @@ def test_the_bundled_model_is_made_into_bf16_and_int8(cache):
 
     sizes = [sum(f.num_bytes for f in models.weight_files(made)) for made in (int8, bf16)]
     assert sizes == [163_536_608, 269_060_552]
-    assert os.path.exists(f"{bf16.path}/chat_template.jinja")
+    assert (Path(bf16.path) / "chat_template.jinja").exists()

@@ -1,0 +1,104 @@
+"""Checks: sentences about a job's generations that can be false; each stops what comes after.
+
+Both read every byte of the run that readers of the partition read, and trust nothing.
+"""
+
+from collections.abc import Sequence
+
+import dagster as dg
+
+from jobs.assets import current_manifest, generations_key
+from jobs.metadata import audit_metadata
+from jobs.partitions import partition_of
+from jobs.resources import told_to_dagster
+from pipelines.audit import AuditReport, audit
+from schemas.errors import VerificationError
+from schemas.job_spec import JobSpec
+
+_MAX_SHOWN = 20
+
+
+def checks_of(job: JobSpec) -> list[dg.AssetChecksDefinition]:
+    """Return the job's checks.
+
+    None has a `partitions_def`: that is in preview in Dagster 1.13 and warns at every load.
+    A check within a run knows the run's partition without it; where none is known (a check
+    started by itself in the UI) the partition that was materialized last is checked.
+    """
+
+    @dg.asset_check(
+        asset=generations_key(job),
+        description="Each row of the input is in generations or in rejects, and once.",
+        blocking=True,
+    )
+    def every_prompt_is_a_generation_or_a_reject(
+        context: dg.AssetCheckExecutionContext,
+    ) -> dg.AssetCheckResult:
+        partition = _partition_of(context, job)
+        report = _audited(job, context, partition)
+        return _result(report, _row_faults(report), partition)
+
+    @dg.asset_check(
+        asset=generations_key(job),
+        description="Each part has the bytes, rows and columns that its commit and manifest say.",
+        blocking=True,
+    )
+    def the_manifest_matches_the_parts(
+        context: dg.AssetCheckExecutionContext,
+    ) -> dg.AssetCheckResult:
+        partition = _partition_of(context, job)
+        report = _audited(job, context, partition)
+        return _result(report, _part_faults(report), partition)
+
+    return [every_prompt_is_a_generation_or_a_reject, the_manifest_matches_the_parts]
+
+
+def _audited(
+    job: JobSpec, context: dg.AssetCheckExecutionContext, partition: str | None
+) -> AuditReport | VerificationError:
+    """Return what an audit of the current run found, or why it cannot even be read."""
+    with told_to_dagster(context):
+        try:
+            store, _ = current_manifest(job, partition)
+            return audit(store)
+        except VerificationError as error:
+            return error
+
+
+def _result(
+    report: AuditReport | VerificationError, faults: Sequence[str], partition: str | None
+) -> dg.AssetCheckResult:
+    numbers = {} if isinstance(report, VerificationError) else audit_metadata(report)
+    where = {} if partition is None else {"partition": partition}
+    more = len(faults) - _MAX_SHOWN
+    shown = [*faults[:_MAX_SHOWN], *([f"and {more} more"] if more > 0 else [])]
+    return dg.AssetCheckResult(
+        passed=not faults,
+        description="\n".join(shown) or None,
+        metadata={**where, **numbers, "num_faults": len(faults)},
+    )
+
+
+def _row_faults(report: AuditReport | VerificationError) -> list[str]:
+    """Return the faults that are about rows: those lines begin with how many rows."""
+    if isinstance(report, VerificationError):
+        return [str(report)]
+    return [fault for fault in report.faults if fault.split(" ", 1)[0].isdigit()]
+
+
+def _part_faults(report: AuditReport | VerificationError) -> list[str]:
+    """Return the faults that are about what lies on storage: those lines begin with its key."""
+    if isinstance(report, VerificationError):
+        return [str(report)]
+    rows = set(_row_faults(report))
+    return [fault for fault in report.faults if fault not in rows]
+
+
+def _partition_of(context: dg.AssetCheckExecutionContext, job: JobSpec) -> str | None:
+    partition = partition_of(context)
+    if partition is not None or job.partitions is None:
+        return partition
+    latest = context.instance.get_latest_materialization_event(generations_key(job))
+    if latest is None or latest.asset_materialization is None:
+        raise dg.Failure(f"no partition of {job.name} was materialized yet, so none is checked")
+    return latest.asset_materialization.partition

@@ -1,0 +1,1 @@
+"""What each command of `promptmill` does, one module each; none is imported before it is asked."""

@@ -1,0 +1,176 @@
+"""`promptmill plan`: what a run would hold and take; nothing is written to the output."""
+
+import dataclasses
+import tempfile
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from jobs.commands.choice import Choice, chosen_job, stored_partitions
+from jobs.commands.ending import Ending, printable
+from jobs.commands.texts import codes, count, pairs, seconds, usd
+from jobs.display import display
+from jobs.settings import EngineKind, read_settings
+from schemas.job_spec import JobSpec
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pipelines.forecast import Forecast
+    from pipelines.outline import Bar, Outline
+    from pipelines.run import Work
+    from pipelines.storage import Store
+    from schemas.plans import Plan, PlannedBatch
+
+_BAR_CHARACTERS = 40
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+_MAX_SIBLINGS = 16
+
+
+def plan_job(choice: Choice) -> Ending:
+    """Plan the chosen job, in a folder that is deleted again unless the run has its plan already.
+
+    Raises:
+        PromptmillError: see `pipelines.run.prepare`.
+    """
+    settings = read_settings()
+    job = chosen_job(choice, settings)
+    engine = choice.engine_kind(settings)
+    with display() as shown, tempfile.TemporaryDirectory(prefix="promptmill-") as folder:
+        from jobs.tools import tools_for  # the model's libraries take seconds to load
+        from pipelines.ledger import committed_batches
+        from pipelines.outline import outline
+        from pipelines.plan_parts import written_plan
+        from pipelines.run import make_plan, prepare
+        from pipelines.storage import open_store
+
+        tools = tools_for(settings, engine=engine, on_progress=shown.show, on_note=shown.note)
+        work = prepare(job, tools, partition=choice.partition, limit=choice.limit)
+        made, store = written_plan(work.store), work.store
+        if made is None:
+            store = open_store(folder)
+            made = make_plan(work, store=store)
+        done = committed_batches(work.store)
+        pending = [batch for batch in made.batches if batch.batch_id not in done]
+        found = outline(store, made)
+        expected = _forecast(work, job, pending, engine)
+    return _ending(work, made, found, expected, len(pending))
+
+
+def _forecast(
+    work: "Work", job: JobSpec, pending: "Sequence[PlannedBatch]", engine: EngineKind
+) -> "Forecast":
+    from pipelines.devices import describe
+    from pipelines.forecast import Forecast, by_history, by_size, history_of
+
+    price = job.price.usd_per_device_hour
+    if not any(batch.num_requests for batch in pending):
+        return Forecast(
+            basis="no request is left to be answered",
+            seconds=0.0,
+            low_s=0.0,
+            high_s=0.0,
+            usd=0.0,
+            low_usd=0.0,
+            high_usd=0.0,
+            output_tokens=0,
+        )
+    outputs = [work.output, *_outputs_of_other_partitions(job, work)]
+    earlier = history_of(outputs, weights_hash=work.checkpoint.weights_hash, engine=engine)
+    if earlier is not None:
+        return by_history(pending, earlier, price)
+    if engine != "vllm":
+        return Forecast(basis=f"no earlier run to go by, and engine {engine} has no model's speed")
+    return by_size(pending, work.checkpoint, describe(), price)
+
+
+def _outputs_of_other_partitions(job: JobSpec, work: "Work") -> "list[Store]":
+    """Return the outputs of the last partitions that have one, where they can be listed."""
+    from pipelines.storage import open_store
+
+    if "{partition}" not in job.output.uri:
+        return []
+    uri = job.output.uri.replace("{name}", job.name)
+    stores = [
+        open_store(uri.replace("{partition}", key).rstrip("/"))
+        for key in stored_partitions(uri)[-_MAX_SIBLINGS:]
+    ]
+    return [store for store in stores if store.uri != work.output.uri]
+
+
+def _ending(
+    work: "Work", made: "Plan", found: "Outline", expected: "Forecast", num_pending: int
+) -> Ending:
+    fields: dict[str, object] = {
+        "run_key": made.run_key,
+        "run_uri": work.store.uri,
+        **dataclasses.asdict(found),
+        "num_pending_batches": num_pending,
+        "predicted_s": expected.seconds,
+        "predicted_usd": expected.usd,
+        "forecast": dataclasses.asdict(expected),
+    }
+
+    def show(console: "Console") -> None:
+        console.print(pairs(f"plan of {work.job.name}", _rows(found, num_pending)))
+        if found.too_long:
+            console.print("will not fit:")
+            for key, reason in found.too_long:
+                console.print(f"  {printable(key)}: {printable(reason)}", soft_wrap=True)
+        console.print("prompt tokens of requests:")
+        for text in bars(found.histogram):
+            console.print(f"  {text}", soft_wrap=True)
+        console.print()
+        for text in _told(expected):
+            console.print(text, soft_wrap=True)
+
+    return Ending(fields=fields, show=show)
+
+
+def _rows(found: "Outline", num_pending: int) -> list[tuple[str, str]]:
+    rejects = f"  ({codes(found.rejects_by_code)})" if found.num_rejects else ""
+    median, longest = found.median_prompt_tokens, found.max_prompt_tokens
+    lengths = "" if median is None else f", median {median:,}, longest {longest or 0:,}"
+    batches = f"{count(found.num_batches)}, {count(num_pending)} pending"
+    return [
+        ("rows", count(found.num_rows)),
+        ("rejects", count(found.num_rejects) + rejects),
+        ("will not fit", count(found.rejects_by_code.get("PROMPT_TOO_LONG", 0))),
+        ("cut to fit", count(found.num_truncated)),
+        ("requests", count(found.num_requests)),
+        (
+            "duplicates",
+            f"{count(found.num_shared)} rows, {count(found.num_shared_tokens)} tokens saved",
+        ),
+        (
+            "shared prefixes",
+            f"{count(found.num_prefix_groups)} groups, "
+            f"{count(found.num_prefix_tokens)} tokens at least",
+        ),
+        ("prompt tokens", count(found.num_prompt_tokens) + lengths),
+        ("output tokens", f"{count(found.predicted_output_tokens)} at most"),
+        ("batches", batches),
+    ]
+
+
+def bars(histogram: "Sequence[Bar]") -> list[str]:
+    """Return one line per bar, as long as its share of the largest; not empty for one request."""
+    most = max((bar.num_requests for bar in histogram), default=0)
+    lines: list[str] = []
+    for bar in histogram:
+        eighths = -(-bar.num_requests * _BAR_CHARACTERS * 8 // most)
+        drawn = _EIGHTHS[8] * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+        lines.append(
+            f"{bar.min_tokens:>7,} to {bar.max_tokens:>7,}  {bar.num_requests:>9,} {drawn}"
+        )
+    return lines
+
+
+def _told(expected: "Forecast") -> list[str]:
+    if expected.seconds is None:
+        return [f"predicted: not known, {expected.basis}"]
+    took = f"{seconds(expected.low_s)} to {seconds(expected.high_s)}"
+    cost = f"{usd(expected.low_usd)} to {usd(expected.high_usd)}"
+    return [
+        f"predicted: {seconds(expected.seconds)} ({took}), {usd(expected.usd)} ({cost})",
+        f"by: {expected.basis}",
+    ]

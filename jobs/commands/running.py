@@ -1,0 +1,106 @@
+"""`promptmill run`: answer every prompt of a job's input once, and say how it went."""
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from jobs.commands.choice import Choice, chosen_job
+from jobs.commands.ending import Ending, printable
+from jobs.commands.texts import codes, count, pairs, rate, usd
+from jobs.display import display
+from jobs.settings import read_settings
+from schemas.errors import TooManyRejectsError
+from schemas.job_spec import JobSpec
+from schemas.runs import RunReport
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_NUM_SAMPLES = 3
+_SAMPLE_CHARACTERS = 200
+
+
+def run_job(choice: Choice) -> Ending:
+    """Run the chosen job to its end.
+
+    Raises:
+        PromptmillError: see `pipelines.run.run`.
+    """
+    settings = read_settings()
+    job = chosen_job(choice, settings)
+    engine = choice.engine_kind(settings)
+    with display() as shown:
+        from jobs.tools import tools_for  # the model's libraries take seconds to load
+        from pipelines.run import run
+
+        tools = tools_for(settings, engine=engine, on_progress=shown.show, on_note=shown.note)
+        report = run(job, tools, partition=choice.partition, limit=choice.limit)
+    samples = _samples(report)
+
+    def show(console: "Console") -> None:
+        console.print(pairs(f"{job.name} is done", _rows(report)))
+        _show_samples(console, samples)
+        console.print(f"outputs: {report.run_uri}", soft_wrap=True)
+        console.print(_said_of_reuse(report), soft_wrap=True)
+
+    return Ending(fields=dataclasses.asdict(report), show=show, fault=_too_many(job, report))
+
+
+def _rows(report: RunReport) -> list[tuple[str, str]]:
+    rejects = f"  ({codes(report.rejects_by_code)})" if report.num_rejects else ""
+    tokens = (
+        f"{count(report.num_prompt_tokens)} prompt ({count(report.num_cached_tokens)} cached), "
+        f"{count(report.num_output_tokens)} output"
+    )
+    return [
+        ("rows", count(report.num_rows)),
+        ("generations", count(report.num_generations)),
+        ("rejects", count(report.num_rejects) + rejects),
+        ("requests", count(report.num_requests)),
+        ("batches", f"{count(report.num_batches)}, {count(report.num_reused_batches)} reused"),
+        ("tokens", tokens),
+        (
+            "seconds",
+            f"{report.wall_s:.1f} (load {report.load_s:.1f}, generate {report.generate_s:.1f})",
+        ),
+        ("speed", f"{rate(report.total_tokens_per_s)}, output {rate(report.output_tokens_per_s)}"),
+        ("device-seconds", f"{report.device_s:.1f} (all attempts {report.run_device_s:.1f})"),
+        ("USD", f"{usd(report.usd)} (all attempts {usd(report.run_usd)})"),
+    ]
+
+
+def _said_of_reuse(report: RunReport) -> str:
+    reused, batches = report.num_reused_batches, report.num_batches
+    if batches and reused == batches:
+        return f"all {count(batches)} batches were committed before; no engine was started"
+    if reused:
+        return f"{count(reused)} of {count(batches)} batches were committed before and are reused"
+    return f"check it: promptmill verify {report.run_uri}"
+
+
+def _too_many(job: JobSpec, report: RunReport) -> TooManyRejectsError | None:
+    allowed = job.limits.max_rejects
+    if allowed is None or report.num_rejects <= allowed * report.num_rows:
+        return None
+    return TooManyRejectsError(
+        f"{report.num_rejects:,} of {report.num_rows:,} rows were rejected "
+        f"({report.num_rejects / report.num_rows:.1%}: {codes(report.rejects_by_code)}); "
+        f"limits.max_rejects allows {allowed:.1%}"
+    )
+
+
+def _samples(report: RunReport) -> list[tuple[str, str]]:
+    """Return key and text of a few generations."""
+    from pipelines.export import generations
+    from pipelines.storage import open_store
+
+    frame = generations(open_store(report.run_uri)).select("row_key", "text").head(_NUM_SAMPLES)
+    return [(str(key), str(text)) for key, text in frame.collect().rows()]
+
+
+def _show_samples(console: "Console", samples: list[tuple[str, str]]) -> None:
+    for key, text in samples:
+        short = " ".join(text.split())
+        cut = short[:_SAMPLE_CHARACTERS] + ("…" if len(short) > _SAMPLE_CHARACTERS else "")
+        console.print(f"{printable(key[:_SAMPLE_CHARACTERS])}: {printable(cut)}", soft_wrap=True)
+    if samples:
+        console.print()

@@ -1,0 +1,74 @@
+"""Numbers and tables as people read them."""
+
+from collections.abc import Mapping, Sequence
+
+from rich import box
+from rich.table import Table
+
+
+def count(number: int) -> str:
+    """Return 1234567 as 1,234,567."""
+    return f"{number:,}"
+
+
+def seconds(number: float | None) -> str:
+    """Return a duration, such as 250 ms, 4.2 s, 3 min 20 s, 2 h 5 min; `-` where not known."""
+    if number is None:
+        return "-"
+    if 0 < number < 1:
+        return f"{number * 1000:.0f} ms"
+    if number < 60:
+        return f"{number:.1f} s"
+    minutes, rest = divmod(round(number), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60:,} h {minutes % 60} min"
+
+
+def usd(number: float | None) -> str:
+    """Return a price with the digits that matter: $12.34, $0.0042; `-` where not known."""
+    if number is None:
+        return "-"
+    return f"${number:,.2f}" if number >= 1 or number == 0 else f"${number:.4f}"
+
+
+def rate(number: float | None) -> str:
+    """Return tokens per second; `-` where not known."""
+    return "-" if number is None else f"{number:,.0f} tok/s"
+
+
+def size(number: int) -> str:
+    """Return bytes as B, KiB, MiB, GiB or TiB."""
+    amount = float(number)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"
+
+
+def codes(rejects: Mapping[str, int]) -> str:
+    """Return reject codes with their counts, the most frequent first."""
+    in_order = sorted(rejects.items(), key=lambda pair: (-pair[1], pair[0]))
+    return ", ".join(f"{code} {number:,}" for code, number in in_order)
+
+
+def pairs(title: str, rows: Sequence[tuple[str, str]]) -> Table:
+    """Return a table of names and values."""
+    table = Table(title=title, title_justify="left", show_header=False, box=box.SIMPLE)
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        table.add_row(name, value)
+    return table
+
+
+def grid(columns: Sequence[str], rows: Sequence[Sequence[str]], *, num_texts: int = 1) -> Table:
+    """Return a table with a header; the first `num_texts` columns are text, the rest numbers."""
+    table = Table(box=box.SIMPLE_HEAD)
+    for place, name in enumerate(columns):
+        justify = "left" if place < num_texts else "right"
+        table.add_column(name, justify=justify, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return table

@@ -1,0 +1,98 @@
+"""The tools that a run is done with, from this installation's settings."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from jobs.settings import EngineKind, Settings
+from pipelines import devices, quantize
+from pipelines.engines import EchoEngine, Engine, open_vllm
+from pipelines.engines.settings import EngineDevice, EngineOverrides, engine_settings
+from pipelines.run import Tools
+from schemas.checkpoints import Checkpoint
+from schemas.errors import SettingsError
+from schemas.job_spec import JobSpec
+from schemas.runs import Progress
+
+
+def tools_for(
+    settings: Settings,
+    *,
+    engine: EngineKind | None = None,
+    on_progress: Callable[[Progress], None] = lambda _progress: None,
+    on_note: Callable[[str], None] = lambda _note: None,
+    engine_log: Path | None = None,
+    dagster_run_id: str | None = None,
+) -> Tools:
+    """Return the tools for runs on this machine; `on_note` gets what building a model says."""
+    kind = engine or settings.engine
+
+    def open_engine(job: JobSpec, checkpoint: Checkpoint, max_model_len: int) -> Engine:
+        if kind == "echo":
+            return EchoEngine(max_model_len=max_model_len)
+        return _open_vllm(job, checkpoint, max_model_len, engine_log)
+
+    def checkpoint(job: JobSpec) -> Checkpoint:
+        if kind == "vllm":
+            devices.check_weights_fit(devices.describe(), job.model.weights)
+        return quantize.prepare(
+            job.model.id,
+            weights=job.model.weights,
+            revision=job.model.revision,
+            cache_dir=settings.cache_dir,
+            report=on_note,
+        )
+
+    return Tools(
+        checkpoint=checkpoint,
+        context_length=context_length,
+        open_engine=open_engine,
+        on_progress=on_progress,
+        dagster_run_id=dagster_run_id,
+    )
+
+
+def context_length(job: JobSpec, checkpoint: Checkpoint) -> int:
+    """Return how many tokens prompt and output of one request may have together.
+
+    The model's own context, or less where the job says so.
+
+    Raises:
+        SettingsError: the job asks for more than the model has, or the model does not say.
+    """
+    config = json.loads((Path(checkpoint.path) / "config.json").read_text("utf-8"))
+    text = config.get("text_config", config)
+    found = text.get("max_position_embeddings")
+    wanted = job.model.max_model_len
+    if not isinstance(found, int):
+        if wanted is None:
+            raise SettingsError(f"{checkpoint.path}: config.json has no max_position_embeddings; "
+                                "say model.max_model_len in the job file")
+        return wanted
+    if wanted is not None and wanted > found:
+        raise SettingsError(f"model.max_model_len is {wanted}, the model's context is {found} tokens")
+    return found if wanted is None else wanted
+
+
+def _open_vllm(
+    job: JobSpec, checkpoint: Checkpoint, max_model_len: int, log: Path | None
+) -> Engine:
+    device = devices.describe()
+    overrides = EngineOverrides(
+        max_num_seqs=job.engine.max_num_seqs,
+        max_num_batched_tokens=job.engine.max_num_batched_tokens,
+        is_eager=None if job.engine.compile is None else not job.engine.compile,
+    )
+    engine_device = EngineDevice(
+        kind=device.kind,
+        name=device.name,
+        cpu_ids=tuple(sorted(os.sched_getaffinity(0))),
+        free_memory_bytes=psutil.virtual_memory().available,
+    )
+    settings = engine_settings(
+        engine_device, checkpoint, max_model_len=max_model_len, overrides=overrides
+    )
+    return open_vllm(checkpoint, settings, environment=os.environ, log=log)
