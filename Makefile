@@ -10,7 +10,7 @@ SHELL := bash
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test dev lock clean chromium tcmalloc
+.PHONY: help setup demo check test dev bench lock clean chromium tcmalloc
 
 INSTALLED := $(patsubst .venv/.setup-%,%,$(firstword $(wildcard .venv/.setup-*)))
 DEVICE ?= $(or $(INSTALLED),cpu)
@@ -35,6 +35,7 @@ help:
 	@echo "make test    check, then every test"
 	@echo "make check   lint, format, types, import contracts"
 	@echo "make dev     Dagster's UI on http://127.0.0.1:$(PORT)"
+	@echo "make bench   how fast rows go through everything but a model"
 	@echo "make lock    resolve constraints/*.txt again"
 	@echo "make clean   remove .venv and caches; outputs and Dagster's history stay"
 
@@ -59,6 +60,9 @@ dev: setup
 	cp dagster.yaml $(DAGSTER_HOME)/dagster.yaml
 	$(BIN)/dagster instance concurrency set gpu 1
 	$(BIN)/dagster dev -w workspace.yaml -h 127.0.0.1 -p $(PORT)
+
+bench: setup
+	$(BIN)/python benchmarks/data_plane.py
 
 clean:
 	rm -rf .venv build *.egg-info .ruff_cache .pytest_cache .hypothesis .grimp_cache .import_linter_cache

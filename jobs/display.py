@@ -2,11 +2,11 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Protocol, Self
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
     SpinnerColumn,
@@ -15,6 +15,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 from rich.progress import Progress as Bars
+from rich.text import Text
 
 from jobs.commands.texts import count, rate, seconds, size, usd
 from schemas.runs import Progress
@@ -29,7 +30,9 @@ _PHASES = {
 
 
 class Display(Protocol):
-    """Shows progress while its block lasts."""
+    """Shows progress while its block lasts. Where it `is_live`, others' lines would tear it."""
+
+    is_live: bool
 
     def show(self, progress: Progress) -> None:
         """Take how the run goes now."""
@@ -61,14 +64,23 @@ def display() -> Display:
     return PlainLines(lambda line: console.print(line, soft_wrap=True))
 
 
-def pieces(progress: Progress) -> list[str]:
-    """Return what is known of how a run goes: batches, speed, latencies, memory, cost, time left.
+def amounts(progress: Progress) -> list[str]:
+    """Return rows and batches, of how many where that is known."""
+    found: list[str] = []
+    for name, done, total in (
+        ("rows", progress.num_rows, progress.num_rows_total),
+        ("batches", progress.num_batches, progress.num_batches_total),
+    ):
+        if total:
+            found.append(f"{count(done)}/{count(total)} {name}")
+        elif name == "rows":
+            found.append(f"{count(done)} {name}")
+    return found
 
-    Rows are left to the caller: a bar shows them by itself.
-    """
+
+def speeds(progress: Progress) -> list[str]:
+    """Return what is known of tokens/s, latencies, memory, cost so far and time left."""
     known: list[str] = []
-    if progress.num_batches_total:
-        known.append(f"{count(progress.num_batches)}/{count(progress.num_batches_total)} batches")
     if progress.phase != "generate":
         return known
     for name, value, text in (
@@ -88,40 +100,48 @@ def pieces(progress: Progress) -> list[str]:
 
 
 def line(progress: Progress) -> str:
-    """Return how a run goes as one line, such as `generating · 120/400 rows (30 %) · …`."""
-    rows = f"{count(progress.num_rows)} rows"
-    if progress.num_rows_total:
-        share = 100 * progress.num_rows // progress.num_rows_total
-        rows = f"{count(progress.num_rows)}/{count(progress.num_rows_total)} rows ({share} %)"
-    return " · ".join([_PHASES[progress.phase], rows, *pieces(progress)])
+    """Return how a run goes as one line, such as `generating · 120/400 rows · …`."""
+    return " · ".join([_PHASES[progress.phase], *amounts(progress), *speeds(progress)])
+
+
+class _BarAndLine(Bars):
+    """A bar, and a line of text below it that a narrow terminal cuts at its end."""
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        """Yield the bar and the line of each task."""
+        yield self.make_tasks_table(self.tasks)
+        for task in self.tasks:
+            yield Text(f"  {task.fields['below']}", no_wrap=True, overflow="ellipsis")
 
 
 class LiveLine:
-    """A spinner, a bar over rows, and the pieces of the line beside it."""
+    """A spinner and a bar over rows; below it speed, latencies, memory, cost and time left."""
+
+    is_live = True
 
     def __init__(self, console: Console) -> None:
         """Show on `console`, a terminal."""
-        self._bars = Bars(
+        self._bars = _BarAndLine(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=20),
+            BarColumn(bar_width=12),
             TaskProgressColumn(),
-            TextColumn("{task.fields[told]}", markup=False),
+            TextColumn("{task.fields[beside]}", markup=False),
             TimeElapsedColumn(),
             console=console,
             transient=True,
         )
-        self._task = self._bars.add_task("starting", total=None, told="")
+        self._task = self._bars.add_task("starting", total=None, beside="", below="")
 
     def show(self, progress: Progress) -> None:
         """See `Display`."""
-        rows = f"{count(progress.num_rows)} rows"
         self._bars.update(
             self._task,
             description=_PHASES[progress.phase],
             completed=progress.num_rows,
             total=progress.num_rows_total,
-            told=" · ".join([rows, *pieces(progress)]),
+            beside=" · ".join(amounts(progress)),
+            below=" · ".join(speeds(progress)),
         )
 
     def note(self, text: str) -> None:
@@ -145,6 +165,8 @@ class LiveLine:
 
 class PlainLines:
     """A line when the phase changes, and one every `interval_s` seconds, also in a long load."""
+
+    is_live = False
 
     def __init__(self, write: Callable[[str], None], *, interval_s: float = INTERVAL_S) -> None:
         """Give lines to `write`, sometimes from another thread."""

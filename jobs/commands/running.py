@@ -1,13 +1,14 @@
 """`promptmill run`: answer every prompt of a job's input once, and say how it went."""
 
 import dataclasses
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.commands.choice import Choice, chosen_job
 from jobs.commands.ending import Ending, printable
 from jobs.commands.texts import codes, count, pairs, rate, usd
 from jobs.display import display
-from jobs.settings import read_settings
+from jobs.settings import Settings, read_settings
 from schemas.errors import TooManyRejectsError
 from schemas.job_spec import JobSpec
 from schemas.runs import RunReport
@@ -32,7 +33,13 @@ def run_job(choice: Choice) -> Ending:
         from jobs.tools import tools_for  # the model's libraries take seconds to load
         from pipelines.run import run
 
-        tools = tools_for(settings, engine=engine, on_progress=shown.show, on_note=shown.note)
+        tools = tools_for(
+            settings,
+            engine=engine,
+            on_progress=shown.show,
+            on_note=shown.note,
+            engine_log=_new_log(settings) if shown.is_live else None,
+        )
         report = run(job, tools, partition=choice.partition, limit=choice.limit)
     samples = _samples(report)
 
@@ -43,6 +50,14 @@ def run_job(choice: Choice) -> Ending:
         console.print(_said_of_reuse(report), soft_wrap=True)
 
     return Ending(fields=dataclasses.asdict(report), show=show, fault=_too_many(job, report))
+
+
+def _new_log(settings: Settings) -> Path:
+    """Return where the engine writes what would tear the live line; the last run's is gone."""
+    log = settings.cache_dir / "engine.log"
+    settings.cache_dir.mkdir(parents=True, exist_ok=True)
+    log.unlink(missing_ok=True)
+    return log
 
 
 def _rows(report: RunReport) -> list[tuple[str, str]]:

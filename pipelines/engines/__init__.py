@@ -6,7 +6,8 @@ module that a parent imports loads vllm or torch; only `vllm_child` does, when i
 """
 
 from pipelines.engines.base import Engine
-from pipelines.engines.echo import EchoEngine, EchoFaults
+from pipelines.engines.echo import EchoEngine
+from pipelines.engines.echo_faults import EchoFaults
 from pipelines.engines.vllm_engine import VllmEngine, open_vllm
 
 __all__ = ["EchoEngine", "EchoFaults", "Engine", "VllmEngine", "open_vllm"]

@@ -82,11 +82,13 @@ def write_checkpoint(request: Request, report: Callable[[str], None]) -> Answer:
             raise TryElsewhereError(f"{CHILD} was started without its pipes")
         listener = threading.Thread(target=_listen, args=(child.stderr, report, last_lines))
         listener.start()
-        with contextlib.suppress(BrokenPipeError):  # it is dead already; its stderr says why
-            os.write(child.stdin.fileno(), request.model_dump_json().encode() + b"\n")
-        answered = child.stdout.read()
-        child.stdin.close()  # ends it: torch's own farewell takes seconds
-        listener.join()
+        try:
+            with contextlib.suppress(BrokenPipeError):  # it is dead already; its stderr says why
+                os.write(child.stdin.fileno(), request.model_dump_json().encode() + b"\n")
+            answered = child.stdout.read()
+        finally:
+            child.stdin.close()  # ends it: it has answered, or we are being stopped
+            listener.join()
     try:
         answer = Answer.model_validate_json(answered)
     except ValidationError as error:

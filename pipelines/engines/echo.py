@@ -1,55 +1,42 @@
 """An engine without a model: it answers with the end of the prompt, at any speed, with any fault.
 
-For tests of the data plane and for trying a job file. Its answers mean nothing.
+For tests of the data plane, its benchmarks, and for trying a job file. Its answers mean
+nothing, but they tell which prompt they answer. It keeps every promise of `Engine`, and works
+"in the background" as a real one does: what its clock says is finished is there at the next
+poll, whatever its caller did meanwhile.
 """
 
 import math
-import time
 from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
+from pipelines.engines.echo_faults import EchoFaults, Fate
+from pipelines.engines.echo_step import Clock, EchoStep, SystemClock
+from pipelines.engines.vllm_requests import Limits, refusal, refused
 from schemas.errors import EngineDiedError
-from schemas.requests import Answer, EngineFacts, EngineRequest, Poll, StepStats, StepWork
+from schemas.requests import Answer, EngineFacts, EngineRequest, Poll, StepStats
 
-VERSION = "1"
+VERSION = "2"
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EchoFaults:
-    """What goes wrong, by the order in which requests come or by what is in a prompt.
-
-    Numbers count requests from 1 within one engine. `poison` is a run of tokens: a prompt
-    that holds it kills the engine when it is its turn; `hang` makes it stall there instead.
-    """
-
-    dies_at: int | None = None
-    poison: tuple[int, ...] = ()
-    hang: tuple[int, ...] = ()
-    answers_twice_at: int | None = None
-    answers_unknown_at: int | None = None
-    drops_at: int | None = None
-    dies_at_start: bool = False
+_UNKNOWN_NUMBER = 10**9
 
 
-@dataclass(slots=True)
-class _Counts:
-    """Requests answered so far, in this engine."""
-
-    num_answered: int = 0
-    is_stalled: bool = False
-    is_dead: bool = False
-    waiting: deque[EngineRequest] = field(default_factory=deque)
+def last_tokens(request: EngineRequest) -> tuple[int, ...]:
+    """Return the prompt's last `max_tokens` tokens, or one of those allowed, by the prompt."""
+    sampling, prompt = request.sampling, request.prompt_token_ids
+    if sampling.allowed_token_ids:
+        return (sampling.allowed_token_ids[sum(prompt) % len(sampling.allowed_token_ids)],)
+    return prompt[-sampling.max_tokens :]
 
 
 class EchoEngine:
-    """Answers each request with its prompt's last `max_tokens` tokens, first come first served.
+    """Answers each request with what `answer` says, first come first served.
 
-    Of `allowed_token_ids` it takes the one that the prompt's tokens choose, and gives
-    log-probabilities that add up to 1. `tokens_per_s` 0 is as fast as Python goes; otherwise
-    each step of up to `max_num_seqs` requests takes its tokens' time.
+    Steps of up to `max_num_seqs` requests, prompt and output in one; at `tokens_per_s` each
+    takes its tokens' time, 0 is as fast as Python goes and makes one step a poll. Where
+    log-probabilities are asked for they favour the answer two to one, and add up to 1.
     """
 
     def __init__(
@@ -60,13 +47,24 @@ class EchoEngine:
         tokens_per_s: float = 0.0,
         stall_timeout_s: float = 3.0,
         faults: EchoFaults | None = None,
+        answer: Callable[[EngineRequest], tuple[int, ...]] = last_tokens,
+        clock: Clock | None = None,
     ) -> None:
         """Be ready at once."""
         self._faults = faults or EchoFaults()
         self._tokens_per_s = tokens_per_s
         self._stall_timeout_s = stall_timeout_s
         self._max_num_seqs = max_num_seqs
-        self._counts = _Counts()
+        self._answer = answer
+        self._clock = clock or SystemClock()
+        self._limits = Limits(max_model_len=max_model_len)
+        self._waiting: deque[EngineRequest] = deque()
+        self._step: EchoStep | None = None
+        self._num_taken = 0
+        self._num_lost = 0
+        self._fate: Fate = "lives"
+        self._progress_at = self._clock.now()
+        self._death: EngineDiedError | None = None
         self._facts = EngineFacts(
             engine="echo",
             engine_version=VERSION,
@@ -82,48 +80,48 @@ class EchoEngine:
 
     @property
     def facts(self) -> EngineFacts:
-        """What the engine is."""
+        """What the engine is. See `Engine.facts`."""
         if self._faults.dies_at_start:
-            raise EngineDiedError("the echo engine died at its start, as it was told to")
+            self._die("at its start, as it was told to")
         return self._facts
 
     def submit(self, requests: Sequence[EngineRequest]) -> None:
-        """Queue requests."""
+        """Queue requests. See `Engine.submit`."""
         self._check_alive()
-        self._counts.waiting.extend(requests)
+        if not self._waiting and self._step is None and not self._num_lost:
+            self._progress_at = self._clock.now()
+        self._waiting.extend(requests)
 
     def poll(self, timeout_s: float) -> Poll:
-        """Make one step over the requests that wait, and return it with their answers."""
+        """Return what is finished, or finishes first within `timeout_s`. See `Engine.poll`."""
         self._check_alive()
-        if self._counts.is_stalled:
-            time.sleep(min(timeout_s, self._stall_timeout_s))
-            self._counts.is_dead = True
-            raise EngineDiedError("the echo engine stalls, as it was told to", is_stall=True)
-        started_s = time.monotonic()
-        taken, answers = self._step()
-        if not taken:
-            return Poll(answers=(), steps=())
-        num_tokens = sum(len(r.prompt_token_ids) + r.sampling.max_tokens for r in taken)
-        if self._tokens_per_s:
-            time.sleep(num_tokens / self._tokens_per_s)
-        step = StepStats(
-            started_s=started_s,
-            duration_s=time.monotonic() - started_s,
-            num_running=len(taken),
-            num_waiting=len(self._counts.waiting),
-            kv_usage_fraction=0.0,
-            num_preemptions=0,
-            work=_work(taken, answers),
-        )
-        return Poll(answers=tuple(answers), steps=(step,))
+        deadline = self._clock.now() + timeout_s
+        answers: list[Answer] = []
+        steps: list[StepStats] = []
+        while (step := self._begun()) is not None:
+            if step.ends_s > (self._clock.now() if steps else deadline):
+                break
+            self._sleep_until(step.ends_s)
+            answers += step.answers
+            steps.append(step.stats(len(self._waiting)))
+            self._progress_at = step.ends_s
+            self._step = None
+            if not self._tokens_per_s:
+                break
+        if not steps:
+            self._pass_time(deadline)
+        return Poll(answers=tuple(answers), steps=tuple(steps))
 
     def reset(self) -> None:
-        """Drop what waits."""
-        self._counts.waiting.clear()
+        """Drop what is not answered. See `Engine.reset`."""
+        self._waiting.clear()
+        self._step = None
+        self._num_lost = 0
+        self._fate = "lives"
 
     def close(self) -> None:
-        """Drop what waits; there is nothing else to end."""
-        self._counts.waiting.clear()
+        """Drop what is not answered; there is nothing else to end."""
+        self.reset()
 
     def __enter__(self) -> Self:
         """Return the engine."""
@@ -139,89 +137,74 @@ class EchoEngine:
         self.close()
 
     def _check_alive(self) -> None:
-        if self._counts.is_dead:
-            raise EngineDiedError("the echo engine is dead")
+        if self._death is not None:
+            raise self._death
 
-    def _step(self) -> tuple[list[EngineRequest], list[Answer]]:
-        """Take requests off the queue until the step is full, or a fault ends it."""
-        taken: list[EngineRequest] = []
-        answers: list[Answer] = []
-        while self._counts.waiting and len(taken) < self._max_num_seqs:
-            request = self._counts.waiting[0]
-            number = self._counts.num_answered + 1
-            if number == self._faults.dies_at or _holds(request, self._faults.poison):
-                if answers:
-                    break
-                self._counts.is_dead = True
-                raise EngineDiedError("the echo engine died, as it was told to")
-            if _holds(request, self._faults.hang):
-                self._counts.is_stalled = True
+    def _die(self, how: str, *, is_stall: bool = False) -> None:
+        self._death = EngineDiedError(f"the echo engine died {how}", is_stall=is_stall)
+        raise self._death
+
+    def _begun(self) -> EchoStep | None:
+        """Return the step under way, begun now if there was none; None if there is none to make."""
+        if self._step is not None or not self._waiting:
+            return self._step
+        step = EchoStep(starts_s=self._progress_at if self._tokens_per_s else self._clock.now())
+        while self._waiting and step.num_running < self._max_num_seqs:
+            self._fate = self._faults.fate(self._waiting[0], self._num_taken + 1)
+            if self._fate != "lives":
                 break
-            self._counts.waiting.popleft()
-            self._counts.num_answered = number
-            taken.append(request)
-            answers += self._answers(request, number)
-        return taken, answers
+            self._num_taken += 1
+            self._take(self._waiting.popleft(), step)
+        duration_s = step.num_tokens / self._tokens_per_s if self._tokens_per_s else 0.0
+        step.ends_s = step.starts_s + duration_s
+        self._step = step if step.num_running else None
+        return self._step
 
-    def _answers(self, request: EngineRequest, number: int) -> Iterable[Answer]:
-        answer = _answer(request)
-        if number == self._faults.drops_at:
-            self._counts.is_stalled = True
-            return ()
-        if number == self._faults.answers_unknown_at:
-            return (_answer(request, number=10**9),)
-        if number == self._faults.answers_twice_at:
-            return (answer, answer)
-        return (answer,)
+    def _take(self, request: EngineRequest, step: EchoStep) -> None:
+        answer = self._answered(request)
+        step.count(request, len(answer.token_ids))
+        if self._num_taken == self._faults.drops_at:
+            self._num_lost += 1
+        elif self._num_taken == self._faults.answers_unknown_at:
+            step.answers.append(Answer(number=_UNKNOWN_NUMBER, token_ids=(), finish_reason="stop"))
+        else:
+            is_twice = self._num_taken == self._faults.answers_twice_at
+            step.answers += [answer] * (2 if is_twice else 1)
 
+    def _answered(self, request: EngineRequest) -> Answer:
+        error = refusal(request, self._limits)
+        if error is not None:
+            return refused(request.number, error)
+        token_ids = self._answer(request)
+        return Answer(
+            number=request.number,
+            token_ids=token_ids,
+            finish_reason="length" if len(token_ids) == request.sampling.max_tokens else "stop",
+            num_cached_tokens=0,
+            logprobs=_logprobs(request.sampling.logprob_token_ids, token_ids),
+            queue_s=0.0,
+            ttft_s=0.0,
+            tpot_s=None if len(token_ids) < 2 else 0.0,
+        )
 
-def _holds(request: EngineRequest, marker: tuple[int, ...]) -> bool:
-    tokens, size = request.prompt_token_ids, len(marker)
-    return size > 0 and any(
-        tokens[start : start + size] == marker for start in range(len(tokens) - size + 1)
-    )
+    def _pass_time(self, deadline: float) -> None:
+        """Let the time of an empty poll pass; die where a fault says so."""
+        if self._step is not None:
+            self._sleep_until(deadline)
+        elif self._fate == "dies":
+            self._die("as it was told to")
+        elif self._fate == "hangs" or self._num_lost:
+            stalls_at = self._progress_at + self._stall_timeout_s
+            self._sleep_until(min(stalls_at, deadline))
+            if stalls_at <= deadline:
+                self._die("of a stall, as it was told to", is_stall=True)
 
-
-def _answer(request: EngineRequest, number: int | None = None) -> Answer:
-    sampling, prompt = request.sampling, request.prompt_token_ids
-    token_ids = prompt[-sampling.max_tokens :]
-    if sampling.allowed_token_ids:
-        allowed = sampling.allowed_token_ids
-        token_ids = (allowed[sum(prompt) % len(allowed)],)
-    return Answer(
-        number=request.number if number is None else number,
-        token_ids=token_ids,
-        finish_reason="length" if len(token_ids) == sampling.max_tokens else "stop",
-        num_cached_tokens=0,
-        logprobs=_logprobs(sampling.logprob_token_ids, token_ids),
-        queue_s=0.0,
-        ttft_s=0.0,
-        tpot_s=None if len(token_ids) < 2 else 0.0,
-    )
+    def _sleep_until(self, instant: float) -> None:
+        left_s = instant - self._clock.now()
+        if left_s > 0:
+            self._clock.sleep(left_s)
 
 
 def _logprobs(asked: tuple[int, ...], chosen: tuple[int, ...]) -> tuple[float, ...]:
-    """Return log-probabilities that favour the chosen token two to one over any other."""
-    total = len(asked) + 1
-    return tuple(math.log((2 if token == chosen[0] else 1) / total) for token in asked)
-
-
-def _work(taken: Sequence[EngineRequest], answers: Sequence[Answer]) -> tuple[StepWork, ...]:
-    prefill: dict[int, int] = {}
-    decode: dict[int, int] = {}
-    group_of = {request.number: request.group for request in taken}
-    for request in taken:
-        prefill[request.group] = prefill.get(request.group, 0) + len(request.prompt_token_ids)
-    for answer in answers:
-        group = group_of.get(answer.number)
-        if group is not None:
-            decode[group] = decode.get(group, 0) + len(answer.token_ids)
-    return tuple(
-        StepWork(
-            group=group,
-            num_prefill_tokens=tokens,
-            num_decode_tokens=decode.get(group, 0),
-            num_context_tokens=0,
-        )
-        for group, tokens in prefill.items()
-    )
+    weights = [2 if chosen[:1] == (token,) else 1 for token in asked]
+    return tuple(math.log(weight / sum(weights)) for weight in weights)

@@ -117,7 +117,9 @@ def engine_settings(
         kv_cache_bytes=wanted.kv_cache_bytes
         or _cpu_kv_cache_bytes(
             device.free_memory_bytes,
-            kv_bytes_per_token(_model_config(checkpoint), value_bytes=4 if dtype == "float32" else 2),
+            kv_bytes_per_token(
+                _model_config(checkpoint), value_bytes=4 if dtype == "float32" else 2
+            ),
             tokens_per_sequence=_whole_blocks(max_model_len, block_size),
             max_num_seqs=max_num_seqs,
         ),
@@ -301,7 +303,9 @@ def find_preloads(
         places += [place for pattern in library.patterns for place in sorted(root.glob(pattern))]
         place = next((one for one in places if one.is_file()), None)
         if place is None:
-            missing.append(f"{library.name} is not installed; the engine is slower without {library.package}")
+            missing.append(
+                f"{library.name} is not installed; the engine is slower without {library.package}"
+            )
         else:
             found.append(place)
     return tuple(found), tuple(missing)

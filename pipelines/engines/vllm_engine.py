@@ -58,9 +58,7 @@ def open_vllm(
     for line in missing:
         _LOG.warning(line)
     try:
-        child = ChildProcess(
-            MODULE, child_environment(environment, settings, preloads), log=log
-        )
+        child = ChildProcess(MODULE, child_environment(environment, settings, preloads), log=log)
     except OSError as error:
         raise EngineDiedError(f"the engine's process cannot be started: {error}") from error
     child.send(("start", engine_arguments(checkpoint, settings)))
@@ -126,7 +124,9 @@ class VllmEngine:
             self._keys.clear()
             self._child.send(("forget",))
         new: list[tuple[int, Any]] = []
-        rows = [(one.number, one.group, self._key(one, new), one.prompt_token_ids) for one in requests]
+        rows = [
+            (one.number, one.group, self._key(one, new), one.prompt_token_ids) for one in requests
+        ]
         self._child.send(("ask", new, rows))
         if not self._waiting:
             self._waiting_since = time.monotonic()

@@ -119,7 +119,9 @@ def answer_of_output(number: int, sampling: SamplingSettings, output: "RequestOu
     """Return the answer that vLLM's finished output is; the end token is among its tokens."""
     made = output.outputs[0]
     if made.finish_reason not in _FINISH_REASONS:
-        return refused(number, f"vLLM ended it with {made.finish_reason!r} (a grammar it cannot use?)")
+        return refused(
+            number, f"vLLM ended it with {made.finish_reason!r} (a grammar it cannot use?)"
+        )
     stop_reason = made.stop_reason
     return Answer(
         number=number,

@@ -1,5 +1,6 @@
 """A job over rows of its own, with a model folder that no engine loads, for the command line."""
 
+import json
 import os
 import sys
 from dataclasses import dataclass
@@ -65,3 +66,16 @@ def command_line(folder: Path) -> CommandLine:
 @pytest.fixture
 def promptmill(tmp_path: Path) -> CommandLine:
     return command_line(tmp_path)
+
+
+def told(result: Result) -> dict[str, Any]:
+    """The one JSON object on stdout."""
+    assert result.stdout.count("\n") == 1, result.output
+    return json.loads(result.stdout)
+
+
+def ran(promptmill: CommandLine, *arguments: str) -> dict[str, Any]:
+    """The report of a run that ended well."""
+    result = promptmill("run", NAME, "--json", *arguments)
+    assert result.exit_code == 0, result.output
+    return told(result)

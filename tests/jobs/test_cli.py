@@ -1,24 +1,10 @@
-import json
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from tests.jobs.command_line import NUM_ROWS, TEXTS
-from tests.jobs.small_jobs import NAME, write_partitioned_job, write_rows
-
-
-def told(result) -> dict:
-    """The one JSON object on stdout."""
-    assert result.stdout.count("\n") == 1, result.output
-    return json.loads(result.stdout)
-
-
-def ran(promptmill, *arguments: str) -> dict:
-    result = promptmill("run", NAME, "--json", *arguments)
-    assert result.exit_code == 0, result.output
-    return told(result)
-
+from tests.jobs.command_line import NUM_ROWS, TEXTS, ran, told
+from tests.jobs.small_jobs import NAME, write_rows
 
 # ---------------------------------------------------------------------------------- run
 
@@ -89,88 +75,6 @@ def test_a_run_that_its_budget_stops_ends_with_code_4(promptmill):
 
     assert result.exit_code == 4
     assert "limits.max_usd" in result.stderr
-
-
-# --------------------------------------------------------------------------- partitions
-
-
-@pytest.fixture
-def partitioned(promptmill):
-    write_rows(promptmill.folder, "2026-11-02", TEXTS[:1])
-    model = {"id": str(promptmill.folder / "model"), "weights": "as_is"}
-    write_partitioned_job(promptmill.folder, {"daily": {"start": "2026-11-01"}}, model=model)
-    return promptmill
-
-
-def test_a_partition_that_is_not_named_is_an_error_that_lists_those_on_storage(partitioned):
-    result = partitioned("run", NAME)
-
-    assert result.exit_code == 2
-    assert "name one with --partition" in result.stderr
-    assert "2026-11-01, 2026-11-02" in result.stderr
-
-
-def test_a_partition_that_is_not_on_storage_is_an_error_that_names_the_nearest(partitioned):
-    result = partitioned("run", NAME, "--partition", "2026-11-2")
-
-    assert result.exit_code == 2
-    assert "no partition `2026-11-2`; did you mean `2026-11-02`?" in result.stderr
-
-
-def test_an_input_without_a_partition_in_it_is_run_as_a_whole(partitioned):
-    report = ran(partitioned, "--input", str(partitioned.folder / "input"))
-
-    assert report["num_rows"] == NUM_ROWS + 1
-
-
-def test_a_partition_of_a_job_that_has_none_is_an_error(promptmill):
-    result = promptmill("run", NAME, "--partition", "2026-11-01")
-
-    assert result.exit_code == 2
-    assert "leave the option out" in result.stderr
-
-
-# --------------------------------------------------------------------- plan and its bars
-
-
-def test_a_plan_writes_nothing_to_the_output(promptmill):
-    result = promptmill("plan", NAME, "--json")
-
-    found = told(result)
-    assert not promptmill.output.exists()
-    assert (found["num_rows"], found["num_shared"], found["num_requests"]) == (NUM_ROWS, 1, 3)
-    assert found["num_pending_batches"] == found["num_batches"]
-    assert found["predicted_s"] is None
-    assert "no earlier run" in found["forecast"]["basis"]
-
-
-def test_a_plan_after_a_run_goes_by_what_that_took(promptmill):
-    ran(promptmill, "--limit", "2")
-
-    found = told(promptmill("plan", NAME, "--json"))
-
-    assert found["predicted_s"] > 0
-    assert found["predicted_usd"] > 0
-
-
-def test_a_plan_of_a_finished_run_has_nothing_left_to_do(promptmill):
-    report = ran(promptmill)
-
-    result = promptmill("plan", NAME)
-    found = told(promptmill("plan", NAME, "--json"))
-
-    assert found["run_key"] == report["run_key"]
-    assert (found["num_pending_batches"], found["predicted_s"]) == (0, 0)
-    assert "no request is left" in result.stdout
-
-
-def test_a_plan_shows_lengths_as_bars_and_names_what_does_not_fit(promptmill):
-    write_rows(promptmill.folder, "long", ["word " * 2000])
-
-    result = promptmill("plan", NAME)
-
-    assert "█" in result.stdout
-    assert "will not fit:\n  long-0: " in result.stdout
 
 
 # --------------------------------------------------------------- verify, lineage, export

@@ -35,8 +35,8 @@ import sys, time
 from jobs.commands.ending import end
 
 def work():
-    print("ready", file=sys.stderr, flush=True)
     try:
+        print("ready", file=sys.stderr, flush=True)
         time.sleep(600)
     except KeyboardInterrupt:
         print("stopping", file=sys.stderr, flush=True)
@@ -44,6 +44,12 @@ def work():
 
 end(work, as_json=False)
 """
+
+
+def started(command, promptmill):
+    return subprocess.Popen(
+        command, env=promptmill.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
 
 
 def test_with_json_stdout_holds_one_object_whatever_libraries_print(promptmill):
@@ -64,17 +70,11 @@ def test_with_json_stdout_holds_one_object_whatever_libraries_print(promptmill):
 def test_a_run_that_is_stopped_ends_with_130_and_the_same_command_does_the_rest(promptmill, number):
     write_rows(promptmill.folder, "more", [f"ticket {n}" for n in range(600)])
     arguments = ("run", NAME, "--set", "output.max_batch_tokens=600", "--json")
-    process = subprocess.Popen(
-        promptmill.script(SLOW, *arguments),
-        env=promptmill.environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert process.stderr is not None
-    while b"generating" not in (line := process.stderr.readline()):
-        assert line, "it ended before it was stopped"
-    process.send_signal(number)
-    out, err = process.communicate(timeout=240)
+    with started(promptmill.script(SLOW, *arguments), promptmill) as process:
+        while b"generating" not in (line := process.stderr.readline()):
+            assert line, "it ended before it was stopped"
+        process.send_signal(number)
+        out, err = process.communicate(timeout=240)
 
     assert process.returncode == 130
     assert json.loads(out)["exit_code"] == 130
@@ -86,33 +86,22 @@ def test_a_run_that_is_stopped_ends_with_130_and_the_same_command_does_the_rest(
 
 
 def test_a_second_signal_ends_at_once(promptmill):
-    process = subprocess.Popen(
-        [sys.executable, "-c", STUBBORN], env=promptmill.environment, stderr=subprocess.PIPE
-    )
-    assert process.stderr is not None
-    for awaited in (b"ready\n", b"stopping\n"):
-        while process.stderr.readline() != awaited:
-            assert process.poll() is None
-        process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    with started([sys.executable, "-c", STUBBORN], promptmill) as process:
+        for awaited in (b"ready\n", b"stopping\n"):
+            while (line := process.stderr.readline()) != awaited:
+                assert line, "it ended before it was stopped"
+            process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
 
     assert process.returncode == 130
 
 
 def test_a_reader_that_has_gone_away_is_no_error(promptmill):
-    process = subprocess.Popen(
-        promptmill.script("", "jobs"),
-        env=promptmill.environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    process.stdout.close()
-    assert process.stderr is not None
-    err = process.stderr.read()
+    with started(promptmill.script("", "jobs"), promptmill) as process:
+        process.stdout.close()
+        err = process.stderr.read()
 
-    assert (process.wait(timeout=60), err) == (0, b"")
-    process.stderr.close()
+    assert (process.returncode, err) == (0, b"")
 
 
 def test_help_loads_no_library_that_takes_time(promptmill):

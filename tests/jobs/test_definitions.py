@@ -1,5 +1,6 @@
 """What Dagster is told: assets, checks, jobs, schedules and partitions of the job files."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -372,6 +373,15 @@ def test_loading_the_definitions_loads_no_model_library():
     )
 
     assert printed.stdout.strip() == "[]"
+
+
+def test_dagster_yaml_lets_one_run_at_a_time_hold_the_device(tmp_path):
+    shutil.copy(ROOT / "dagster.yaml", tmp_path)
+
+    with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
+        pools = instance.get_concurrency_config().pool_config
+
+    assert (pools.pool_granularity.value, pools.default_pool_limit) == ("run", 1)
 
 
 def test_dagster_finds_one_location_in_the_workspace(tmp_path):

