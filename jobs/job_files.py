@@ -86,7 +86,7 @@ def read_fields(path: Path) -> Fields:
         SettingsError: it is not one; names line and column.
     """
     try:
-        found = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506 - a SafeLoader
+        found = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except SettingsError as error:
         raise SettingsError(f"{path}: {error}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -111,7 +111,7 @@ def overridden(fields: Mapping[str, Any], overrides: Sequence[str]) -> Fields:
         if not separator or not all(keys):
             raise SettingsError(f"--set {override!r}: expected key.path=value")
         try:
-            value = yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
+            value = yaml.load(text, Loader=_Loader)
         except yaml.YAMLError as error:
             raise SettingsError(f"--set {path}: {text!r} is not a YAML value") from error
         result = _with(result, keys, value, path)

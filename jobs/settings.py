@@ -1,8 +1,8 @@
 """Settings of this installation, read from the environment once; nothing below reads it.
 
-    PROMPTMILL_JOBS    folders of job files, separated by `:`; default: promptmill's own two
-    PROMPTMILL_CACHE   folder of built models; default: $XDG_CACHE_HOME/promptmill
-    PROMPTMILL_ENGINE  vllm, or echo to try a job without a model's answers; default: vllm
+PROMPTMILL_JOBS: folders of job files, separated by `:`; default: promptmill's own two.
+PROMPTMILL_CACHE: folder of built models; default: $XDG_CACHE_HOME/promptmill.
+PROMPTMILL_ENGINE: vllm, or echo to try a job without a model's answers; default: vllm.
 """
 
 import os

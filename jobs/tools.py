@@ -8,11 +8,11 @@ from pathlib import Path
 import psutil
 
 from jobs.settings import EngineKind, Settings
-from pipelines import devices, quantize
+from pipelines import devices, models, quantize
 from pipelines.engines import EchoEngine, Engine, open_vllm
 from pipelines.engines.settings import EngineDevice, EngineOverrides, engine_settings
 from pipelines.run import Tools
-from schemas.checkpoints import Checkpoint
+from schemas.checkpoints import Checkpoint, Weights
 from schemas.errors import SettingsError
 from schemas.job_spec import JobSpec
 from schemas.runs import Progress
@@ -36,15 +36,16 @@ def tools_for(
         return _open_vllm(job, checkpoint, max_model_len, engine_log)
 
     def checkpoint(job: JobSpec) -> Checkpoint:
-        if kind == "vllm":
-            devices.check_weights_fit(devices.describe(), job.model.weights)
-        return quantize.prepare(
+        found = quantize.prepare(
             job.model.id,
             weights=job.model.weights,
             revision=job.model.revision,
             cache_dir=settings.cache_dir,
             report=on_note,
         )
+        if kind == "vllm":
+            _check_device(found)
+        return found
 
     return Tools(
         checkpoint=checkpoint,
@@ -69,12 +70,26 @@ def context_length(job: JobSpec, checkpoint: Checkpoint) -> int:
     wanted = job.model.max_model_len
     if not isinstance(found, int):
         if wanted is None:
-            raise SettingsError(f"{checkpoint.path}: config.json has no max_position_embeddings; "
-                                "say model.max_model_len in the job file")
+            raise SettingsError(
+                f"{checkpoint.path}: config.json has no max_position_embeddings; "
+                "say model.max_model_len in the job file"
+            )
         return wanted
     if wanted is not None and wanted > found:
-        raise SettingsError(f"model.max_model_len is {wanted}, the model's context is {found} tokens")
+        raise SettingsError(
+            f"model.max_model_len is {wanted}, the model's context is {found} tokens"
+        )
     return found if wanted is None else wanted
+
+
+def _check_device(checkpoint: Checkpoint) -> None:
+    """Refuse weights that this device has no kernels or no memory for, before anything loads.
+
+    A ready-made W8A8 folder is INT8 whatever the job calls it.
+    """
+    weights: Weights = "int8" if checkpoint.quantization == "W8A8" else checkpoint.weights
+    num_bytes = sum(file.num_bytes for file in models.weight_files(checkpoint))
+    devices.check_weights_fit(devices.describe(), weights, num_weight_bytes=num_bytes)
 
 
 def _open_vllm(

@@ -130,6 +130,7 @@ class ChatTokenizer:
             return self._template.render(
                 messages=[message._asdict() for message in messages],
                 add_generation_prompt=True,
+                raise_exception=_refuse,
                 **self._template_values,
             )
         except (jinja2.TemplateError, TypeError, ValueError, LookupError) as error:
@@ -198,7 +199,6 @@ def _chat_template(folder: Path, config: dict[str, Any]) -> jinja2.Template | No
         trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
     )
     environment.filters["tojson"] = _to_json
-    environment.globals["raise_exception"] = _refuse
     try:
         return environment.from_string(source)
     except jinja2.TemplateSyntaxError as error:

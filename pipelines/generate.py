@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from pipelines.accounting import Budget, Spent, Telling
+from pipelines.answered import AnsweredBatch
 from pipelines.asking import Asking
 from pipelines.engines import Engine
 from pipelines.feed import Feed, OpenBatch, Window
-from pipelines.outcomes import AnsweredBatch
 from pipelines.plan_parts import BatchRows
 from schemas.commits import Commit
 from schemas.errors import EngineDiedError

@@ -3,57 +3,26 @@
 Shared rows get the answer, or the reject, of the request they share.
 """
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from typing import Any
 
-import polars as pl
 import pyarrow as pa
 
-from pipelines.accounting import GroupUse
+from pipelines.answered import AnsweredBatch
 from pipelines.asking import Asking, Meaning
+from pipelines.batch_lineage import batch_lineage
 from schemas.checkpoints import Checkpoint
 from schemas.generations import GENERATIONS
-from schemas.ids import CODE_VERSION, request_id
+from schemas.ids import request_id
 from schemas.lineage import BatchLineage
-from schemas.plans import PlannedBatch
 from schemas.prompts import Fault
 from schemas.rejects import MAX_MESSAGE_CHARACTERS, REJECTS
-from schemas.requests import Answer, EngineFacts, SamplingSettings
+from schemas.requests import Answer, SamplingSettings
 from schemas.runs import RunIdentity
 
-_Column = pa.Array | pa.ChunkedArray | Sequence[object]
-_COUNTED = [
-    "num_prompt_tokens",
-    "num_cached_tokens",
-    "num_output_tokens",
-    "num_truncated_tokens",
-    "is_fanned_out",
-    "finish_reason",
-    "queue_s",
-    "ttft_s",
-    "tpot_s",
-]
-"""Columns of generations that a batch's lineage adds up; polars reads no map columns."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnsweredBatch:
-    """A batch with all its answers: for each request, in row order, its answers or its fault.
-
-    `tries` counts how often each request went to an engine. `facts` is None where no request
-    of the batch needed an engine.
-    """
-
-    batch: PlannedBatch
-    rows: pa.Table
-    answers: tuple[tuple[Answer, ...] | Fault, ...]
-    tries: tuple[int, ...]
-    use: GroupUse
-    first_step_at: datetime | None
-    facts: EngineFacts | None
+_Column = pa.Array | pa.ChunkedArray | list[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +64,14 @@ class OutcomeWriter:
         rejects = self._rejects(answered, sources, faults)
         generations = self._generations(answered, sources, meanings, faults)
         by_code = Counter(rejects["code"].to_pylist())
-        lineage = self._lineage(answered, generations, rejects)
+        lineage = batch_lineage(
+            answered,
+            generations,
+            identity=self.identity,
+            checkpoint=self.checkpoint,
+            epoch=self.epoch,
+            usd_per_device_hour=self.usd_per_device_hour,
+        )
         return Outcome(
             batch_id=answered.batch.batch_id,
             generations=generations,
@@ -185,67 +161,6 @@ class OutcomeWriter:
             rows["file_number"].combine_chunks()
         )
 
-    def _lineage(
-        self, answered: AnsweredBatch, generations: pa.Table, rejects: pa.Table
-    ) -> BatchLineage:
-        batch, use, facts = answered.batch, answered.use, answered.facts
-        frame = pl.DataFrame(generations.select(_COUNTED))
-        own, shared = frame.filter(~pl.col("is_fanned_out")), frame.filter("is_fanned_out")
-        asked = [found for found in answered.answers if not isinstance(found, Fault)]
-        num_prompt = _sum(own, "num_prompt_tokens")
-        num_output = sum(len(one.token_ids) for found in asked for one in found)
-        num_tokens = num_prompt + num_output
-        usd = use.device_s / 3600 * self.usd_per_device_hour
-        finished = Counter(own["finish_reason"].to_list())
-        return BatchLineage(
-            run_key=self.identity.run_key,
-            batch_id=batch.batch_id,
-            epoch=self.epoch,
-            job_name=self.identity.job_name,
-            partition=self.identity.partition,
-            num_rows=batch.num_rows,
-            num_generations=generations.num_rows,
-            num_rejects=rejects.num_rows,
-            num_requests=batch.num_requests,
-            num_shared=batch.num_shared,
-            num_prompt_tokens=num_prompt,
-            num_cached_tokens=_sum(own, "num_cached_tokens"),
-            num_output_tokens=num_output,
-            num_shared_prompt_tokens=_sum(shared, "num_prompt_tokens"),
-            num_shared_output_tokens=_sum(shared, "num_output_tokens"),
-            predicted_output_tokens=batch.predicted_output_tokens,
-            num_truncated_rows=frame.filter(pl.col("num_truncated_tokens") > 0).height,
-            num_finished_stop=finished["stop"],
-            num_finished_length=finished["length"],
-            num_tries=max(answered.tries, default=0),
-            device_s=use.device_s,
-            usd=usd,
-            usd_per_million_tokens=usd / num_tokens * 1e6 if num_tokens else None,
-            tokens_per_s=num_tokens / use.device_s if use.device_s > 0 else None,
-            ttft_p50_s=own["ttft_s"].quantile(0.5),
-            ttft_p95_s=own["ttft_s"].quantile(0.95),
-            tpot_p50_s=own["tpot_s"].quantile(0.5),
-            tpot_p95_s=own["tpot_s"].quantile(0.95),
-            queue_p50_s=own["queue_s"].quantile(0.5),
-            kv_peak_fraction=use.kv_peak_fraction,
-            num_preemptions=use.num_preemptions,
-            first_step_at=None
-            if answered.first_step_at is None
-            else answered.first_step_at.isoformat(),
-            committed_at=datetime.now(UTC).isoformat(),
-            engine=facts.engine if facts else "none",
-            engine_version=facts.engine_version if facts else "none",
-            device_name=facts.device_name if facts else "none",
-            num_devices=facts.num_devices if facts else 0,
-            model_id=self.checkpoint.model_id,
-            model_revision=self.checkpoint.model_revision,
-            weights=self.checkpoint.weights,
-            weights_hash=self.checkpoint.weights_hash,
-            profile_id=self.identity.profile_id,
-            settings=json.dumps(facts.settings if facts else {}, sort_keys=True),
-            code_version=CODE_VERSION,
-        )
-
 
 def _sources(answered: AnsweredBatch) -> list[int | None]:
     """Return for each row the number of the request that answers it; None for a planned reject."""
@@ -265,17 +180,11 @@ def _table(columns: Mapping[str, _Column], schema: pa.Schema) -> pa.Table:
     arrays: list[pa.Array | pa.ChunkedArray] = []
     for name, kind in zip(schema.names, schema.types, strict=True):
         column = columns[name]
-        if isinstance(column, pa.Array | pa.ChunkedArray):
-            arrays.append(column.cast(kind))
-        else:
-            arrays.append(pa.array(column, type=kind))
+        is_plain = isinstance(column, list)
+        arrays.append(pa.array(column, type=kind) if is_plain else column.cast(kind))
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def _cached(answers: Sequence[Answer]) -> int | None:
     """Return the cached prompt tokens of a row's first request: those of its own prompt."""
     return answers[0].num_cached_tokens
-
-
-def _sum(frame: pl.DataFrame, column: str) -> int:
-    return int(frame[column].cast(pl.Int64).sum())

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain, islice
 
 from pipelines.accounting import Budget, Spent
 from pipelines.asking import Asking, asking_of
@@ -133,10 +134,12 @@ def prepare(
 
 def make_plan(work: Work, store: Store | None = None) -> Plan:
     """Plan the run and write the plan into its store (or another, to look at it only)."""
+    events = ingest(work.files, work.job, limit=work.limit)
+    first = list(islice(events, 1))  # a column that is not there is told before anything is written
     if store is None:
         work.output.probe()
     return plan(
-        ingest(work.files, work.job, limit=work.limit),
+        chain(first, events),
         store or work.store,
         work.identity,
         work.chat,

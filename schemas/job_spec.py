@@ -6,7 +6,7 @@ presets) is decided here; where things lie and when it runs is decided by whoeve
 
 from collections.abc import Mapping
 from datetime import date
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -181,6 +181,10 @@ class EngineOverrides(Section):
     compile: bool | None = None
 
 
+def _or_none_by_name(schema: dict[str, Any]) -> None:
+    schema["anyOf"].append({"const": "none"})
+
+
 class JobSpec(Section):
     """One job file."""
 
@@ -194,7 +198,7 @@ class JobSpec(Section):
     partitions: Partitions | None = Field(
         default=None,
         description="`none` for an input that is not divided",
-        json_schema_extra=lambda schema: schema["anyOf"].append({"const": "none"}),
+        json_schema_extra=_or_none_by_name,
     )
     schedule: Schedule | None = None
     price: Price = Price()

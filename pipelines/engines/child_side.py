@@ -4,6 +4,7 @@ import ctypes
 import os
 import signal
 from dataclasses import dataclass
+from typing import Never
 
 from pipelines.engines.wire import Inbox, packed
 
@@ -48,6 +49,6 @@ def take_pipes(parent_pid: int) -> Pipes:
     return Pipes(Inbox(requests), answers)
 
 
-def leave(code: int) -> None:
+def leave(code: int) -> Never:
     """End this process now: no handlers, no waiting for threads. The kernel frees the rest."""
     os._exit(code)

@@ -13,13 +13,14 @@ Frames in:  (start, arguments), (ask, new sampling settings, requests), (forget,
 Frames out: (refused, why), (ready, facts), (did, epoch, answers, steps)
 """
 
+import contextlib
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Never, cast
 
 from pipelines.engines.child_side import Pipes, leave, take_pipes
+from pipelines.engines.vllm_loading import facts, load
 from pipelines.engines.vllm_requests import (
     Limits,
     answer_of_output,
@@ -29,16 +30,13 @@ from pipelines.engines.vllm_requests import (
     request_errors,
     sampling_params,
 )
-from pipelines.engines.vllm_steps import StepRecorder, counting_scheduler
+from pipelines.engines.vllm_steps import StepRecorder
 from pipelines.engines.wire import Row, answer_row, sampling_of, step_row
 from schemas.requests import Answer, EngineRequest, SamplingSettings, StepStats
 
 if TYPE_CHECKING:
-    from vllm import SamplingParams
+    from vllm import RequestOutput, SamplingParams
     from vllm.v1.engine.llm_engine import LLMEngine
-
-MIN_VLLM = (0, 32)
-"""Older ones lack `logprob_token_ids` and the security fixes that came before it."""
 
 _SEND_EVERY_S = 0.05
 """Steps without a finished answer wait this long, so that fast devices do not wake the parent
@@ -47,92 +45,23 @@ a hundred times a second."""
 _NO_WORK_PAUSE_S = 0.001
 
 
-def main() -> None:
+def main() -> Never:
     """Load what the first frame says, then answer until the parent is gone."""
     pipes = take_pipes(int(sys.argv[1]))
     frames = pipes.inbox.read(is_blocking=True)
     if not frames:
-        leave(0)
+        return leave(0)
+    recorder = StepRecorder()
     try:
-        recorder = StepRecorder()
-        engine = _load(frames[0][1], recorder)
+        engine = load(frames[0][1], recorder)
     except (ImportError, OSError, ValueError) as error:
         # vLLM refuses settings and folders with these; all else is a death, with a traceback.
         pipes.send(("refused", f"{type(error).__name__}: {error}"))
-        leave(2)
-    pipes.send(("ready", _facts(engine)))
-    try:
+        return leave(2)
+    with contextlib.suppress(BrokenPipeError):
+        pipes.send(("ready", facts(engine)))
         _Server(engine, recorder, pipes).run(frames[1:])
-    except BrokenPipeError:
-        pass
-    leave(0)
-
-
-def _load(arguments: dict[str, Any], recorder: StepRecorder) -> "LLMEngine":
-    """Return vLLM's engine with its own choice of scheduler, extended to count.
-
-    The first `LLMEngine.step` with a `logger_manager` calls it for every step: the recorder
-    takes the place of vLLM's, which would feed Prometheus.
-    """
-    import vllm
-    from vllm.engine.arg_utils import EngineArgs
-    from vllm.exceptions import VLLMError
-    from vllm.usage.usage_lib import UsageContext
-    from vllm.v1.engine.llm_engine import LLMEngine
-
-    if tuple(map(int, vllm.__version__.split(".")[:2])) < MIN_VLLM:
-        raise ImportError(f"vLLM {vllm.__version__} is installed, at least {MIN_VLLM} is needed")
-    context = UsageContext.LLM_CLASS
-    try:
-        config = EngineArgs(**arguments).create_engine_config(context)
-        chosen = config.scheduler_config.get_scheduler_cls()
-        config.scheduler_config.scheduler_cls = counting_scheduler(chosen, recorder.count)
-        engine = LLMEngine.from_vllm_config(config, usage_context=context)
-    except VLLMError as error:
-        raise ValueError(str(error)) from error
-    engine.logger_manager = recorder
-    return engine
-
-
-def _facts(engine: "LLMEngine") -> dict[str, Any]:
-    """Return what the engine has become, in plain values."""
-    import torch
-    import vllm
-
-    config = engine.vllm_config
-    cache, scheduler, model = config.cache_config, config.scheduler_config, config.model_config
-    return {
-        "engine_version": vllm.__version__,
-        "max_model_len": model.max_model_len,
-        "max_num_seqs": scheduler.max_num_seqs,
-        "kv_capacity_tokens": cache.num_gpu_blocks * cache.block_size,
-        "memory_bytes": _memory_bytes(),
-        "ready_at": time.monotonic(),
-        "settings": {
-            "torch": torch.__version__,
-            "dtype": str(model.dtype).removeprefix("torch."),
-            "quantization": str(model.quantization),
-            "max_num_batched_tokens": str(scheduler.max_num_batched_tokens),
-            "block_size": str(cache.block_size),
-            "enforce_eager": str(model.enforce_eager),
-            "async_scheduling": str(scheduler.async_scheduling),
-            "tensor_parallel_size": str(config.parallel_config.tensor_parallel_size),
-            "num_threads": str(torch.get_num_threads()),
-        },
-    }
-
-
-def _memory_bytes() -> int:
-    """Return what is held: of the first GPU's memory by anyone, or of the machine's by us."""
-    import torch
-
-    if torch.cuda.is_available():
-        free_bytes, total_bytes = torch.cuda.mem_get_info()
-        return total_bytes - free_bytes
-    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    raise OSError("/proc/self/status has no VmRSS")
+    return leave(0)
 
 
 class _Server:
@@ -177,7 +106,8 @@ class _Server:
 
     def _step(self, began: float) -> float:
         """Make one step; return when it ended, or `began` if nothing was computed in it."""
-        for output in self._engine.step():
+        outputs = cast("list[RequestOutput]", self._engine.step())
+        for output in outputs:
             number, sampling = self._asked.pop(output.request_id)
             self._answers.append(answer_of_output(number, sampling, output))
         ended = time.monotonic()

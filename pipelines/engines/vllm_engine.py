@@ -9,12 +9,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from pipelines.engines.child_process import ChildProcess
-from pipelines.engines.settings import (
-    EngineSettings,
-    child_environment,
-    engine_arguments,
-    find_preloads,
-)
+from pipelines.engines.environment import child_environment, find_preloads
+from pipelines.engines.settings import EngineSettings, engine_arguments
 from pipelines.engines.wire import answer_of, sampling_row, step_of
 from schemas.checkpoints import Checkpoint
 from schemas.errors import EngineDiedError, SettingsError

@@ -5,13 +5,14 @@ for some of it, wait for ever for some, and give messages that quote the prompt 
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, cast, get_args
 
 from schemas.generations import FinishReason
 from schemas.requests import Answer, EngineRequest, SamplingSettings
 
 if TYPE_CHECKING:
     from vllm import RequestOutput, SamplingParams
+    from vllm.logprobs import FlatLogprobs
     from vllm.v1.metrics.stats import RequestStateStats
 
 MAX_ALLOWED_TOKEN_IDS = 1024
@@ -119,10 +120,10 @@ def answer_of_output(number: int, sampling: SamplingSettings, output: "RequestOu
     """Return the answer that vLLM's finished output is; the end token is among its tokens."""
     made = output.outputs[0]
     if made.finish_reason not in _FINISH_REASONS:
-        return refused(
-            number, f"vLLM ended it with {made.finish_reason!r} (a grammar it cannot use?)"
-        )
+        # "error" comes of a grammar that does not compile, once it is in the engine.
+        return refused(number, f"vLLM ended it with {made.finish_reason!r} (its json_schema?)")
     stop_reason = made.stop_reason
+    queue_s, ttft_s, tpot_s = _timings(len(made.token_ids), output.metrics)
     return Answer(
         number=number,
         token_ids=tuple(made.token_ids),
@@ -130,7 +131,9 @@ def answer_of_output(number: int, sampling: SamplingSettings, output: "RequestOu
         stop_reason=None if stop_reason is None else str(stop_reason),
         num_cached_tokens=output.num_cached_tokens,
         logprobs=_logprobs(len(sampling.logprob_token_ids), made.logprobs),
-        **_timings(len(made.token_ids), output.metrics),
+        queue_s=queue_s,
+        ttft_s=ttft_s,
+        tpot_s=tpot_s,
     )
 
 
@@ -139,7 +142,7 @@ def refused(number: int, error: str) -> Answer:
     return Answer(number=number, token_ids=(), finish_reason="stop", error=error[:500])
 
 
-def _logprobs(num_asked: int, logprobs: Any) -> tuple[float, ...]:
+def _logprobs(num_asked: int, logprobs: object) -> tuple[float, ...]:
     """Return what was asked for at the first output token, in the order asked.
 
     vLLM puts the sampled token first, then those asked for, then padding of token id 0: by
@@ -147,17 +150,20 @@ def _logprobs(num_asked: int, logprobs: Any) -> tuple[float, ...]:
     """
     if not num_asked or not logprobs:
         return ()
-    start = logprobs.start_indices[0] + 1
-    return tuple(logprobs.logprobs[start : start + num_asked])
+    flat = cast("FlatLogprobs", logprobs)
+    start = flat.start_indices[0] + 1
+    return tuple(flat.logprobs[start : start + num_asked])
 
 
-def _timings(num_tokens: int, stats: "RequestStateStats | None") -> dict[str, float | None]:
+def _timings(
+    num_tokens: int, stats: "RequestStateStats | None"
+) -> tuple[float | None, float | None, float | None]:
     """Return queue_s, ttft_s and tpot_s; only of vLLM's monotonic readings, in seconds."""
     if stats is None or not stats.first_token_ts:
-        return {}
+        return None, None, None
     decode_s = stats.last_token_ts - stats.first_token_ts
-    return {
-        "queue_s": stats.scheduled_ts - stats.queued_ts,
-        "ttft_s": stats.first_token_ts - stats.queued_ts,
-        "tpot_s": decode_s / (num_tokens - 1) if num_tokens > 1 else None,
-    }
+    return (
+        stats.scheduled_ts - stats.queued_ts,
+        stats.first_token_ts - stats.queued_ts,
+        decode_s / (num_tokens - 1) if num_tokens > 1 else None,
+    )

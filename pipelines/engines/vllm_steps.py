@@ -8,14 +8,19 @@ over all requests, and its MFU estimate takes W8A8 weights for half a byte.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from schemas.requests import StepStats, StepWork
 
 if TYPE_CHECKING:
+    from vllm.v1.core.sched.interface import SchedulerInterface
     from vllm.v1.core.sched.output import SchedulerOutput
+    from vllm.v1.engine import EngineCoreOutputs
     from vllm.v1.metrics.stats import IterationStats, SchedulerStats
     from vllm.v1.outputs import ModelRunnerOutput
+
+
+Count = Callable[["SchedulerOutput", "ModelRunnerOutput"], None]
 
 
 class StepRecorder:
@@ -93,7 +98,7 @@ class StepRecorder:
         self,
         scheduler_stats: "SchedulerStats | None",
         iteration_stats: "IterationStats | None",
-        **_others: Any,
+        **_others: object,
     ) -> None:
         """Take queue lengths and preemptions of the step from vLLM (its logger's interface)."""
         if scheduler_stats is not None:
@@ -107,15 +112,16 @@ class StepRecorder:
 
 
 def counting_scheduler(
-    scheduler: type, count: Callable[["SchedulerOutput", "ModelRunnerOutput"], None]
-) -> type:
+    scheduler: "type[SchedulerInterface]", count: Count
+) -> "type[SchedulerInterface]":
     """Return a subclass of vLLM's `scheduler` that calls `count` for every executed step."""
 
     def update_from_output(
-        self: Any, scheduler_output: "SchedulerOutput", model_runner_output: "ModelRunnerOutput"
-    ) -> Any:
+        self: "SchedulerInterface",
+        scheduler_output: "SchedulerOutput",
+        model_runner_output: "ModelRunnerOutput",
+    ) -> "dict[int, EngineCoreOutputs]":
         count(scheduler_output, model_runner_output)
-        return super(counting, self).update_from_output(scheduler_output, model_runner_output)
+        return scheduler.update_from_output(self, scheduler_output, model_runner_output)
 
-    counting = type("CountingScheduler", (scheduler,), {"update_from_output": update_from_output})
-    return counting
+    return type("CountingScheduler", (scheduler,), {"update_from_output": update_from_output})

@@ -10,7 +10,7 @@ import select
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from operator import attrgetter
-from typing import Any
+from typing import Any, cast
 
 import msgpack
 
@@ -36,7 +36,7 @@ def packed(value: object) -> bytes:
         OverflowError: an integer is outside 64 bits.
         TypeError: a value has no msgpack form.
     """
-    content: bytes = msgpack.packb(value)
+    content = cast("bytes", msgpack.packb(value))
     return len(content).to_bytes(_LENGTH_BYTES, "little") + content
 
 
