@@ -65,6 +65,26 @@ def generations(store: Store) -> pl.LazyFrame:
     return register_io_source(read, schema=_frame(GENERATIONS.empty_table()).schema)
 
 
+def samples(store: Store, count: int) -> list[tuple[str, str]]:
+    """Return row key and text of up to `count` generations, from evenly spaced places of a run.
+
+    A run's first rows are its longest prompts, so its head would not be like the rest.
+    Reads at most `count` parts; raises what `generations` does.
+    """
+    run = run_in(store)
+    filled = [part for part in parts(sealed(run)[1], "generations") if part.num_rows]
+    num_rows = sum(part.num_rows for part in filled)
+    chosen: list[tuple[str, str]] = []
+    for number in sorted({(2 * k + 1) * num_rows // (2 * count) for k in range(count)}):
+        before = 0
+        for part in filled:
+            if before <= number < before + part.num_rows:
+                row = read_part(run, part).slice(number - before, 1).to_pylist()[0]
+                chosen.append((row["row_key"], row["text"]))
+            before += part.num_rows
+    return chosen
+
+
 def _frame(table: pa.Table) -> pl.DataFrame:
     """Return generations as a frame; their map as a list of pairs, which every polars knows."""
     name = "label_probabilities"

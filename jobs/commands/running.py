@@ -31,7 +31,9 @@ def run_job(choice: Choice) -> Ending:
     engine = choice.engine_kind(settings)
     with display() as shown:
         from jobs.tools import tools_for  # the model's libraries take seconds to load
+        from pipelines.export import samples
         from pipelines.run import run
+        from pipelines.storage import open_store
 
         tools = tools_for(
             settings,
@@ -41,11 +43,11 @@ def run_job(choice: Choice) -> Ending:
             engine_log=_new_log(settings) if shown.is_live else None,
         )
         report = run(job, tools, partition=choice.partition, limit=choice.limit)
-    samples = _samples(report)
+        shown_samples = samples(open_store(report.run_uri), _NUM_SAMPLES)
 
     def show(console: "Console") -> None:
         console.print(pairs(f"{job.name} is done", _rows(report)))
-        _show_samples(console, samples)
+        _show_samples(console, shown_samples)
         console.print(f"outputs: {report.run_uri}", soft_wrap=True)
         console.print(_said_of_reuse(report), soft_wrap=True)
 
@@ -101,15 +103,6 @@ def _too_many(job: JobSpec, report: RunReport) -> TooManyRejectsError | None:
         f"({report.num_rejects / report.num_rows:.1%}: {codes(report.rejects_by_code)}); "
         f"limits.max_rejects allows {allowed:.1%}"
     )
-
-
-def _samples(report: RunReport) -> list[tuple[str, str]]:
-    """Return key and text of a few generations."""
-    from pipelines.export import generations
-    from pipelines.storage import open_store
-
-    frame = generations(open_store(report.run_uri)).select("row_key", "text").head(_NUM_SAMPLES)
-    return [(str(key), str(text)) for key, text in frame.collect().rows()]
 
 
 def _show_samples(console: "Console", samples: list[tuple[str, str]]) -> None:

@@ -229,14 +229,12 @@ class VllmEngine:
 
     def _facts_of(self, ready: dict[str, Any]) -> EngineFacts:
         """Return the facts; both processes read the same monotonic clock (Linux)."""
-        device = self._settings.device
-        ready_at = ready.pop("ready_at")
-        settings = {**self._settings.as_text(), **ready.pop("settings")}
+        others = {name: ready[name] for name in ready if name not in ("ready_at", "settings")}
         return EngineFacts(
             engine="vllm",
-            device_name=device.name,
-            num_devices=device.num_devices,
-            load_s=ready_at - self._opened_at,
-            settings=settings,
-            **ready,
+            device_name=self._settings.device.name,
+            num_devices=self._settings.device.num_devices,
+            load_s=ready["ready_at"] - self._opened_at,
+            settings={**self._settings.as_text(), **ready["settings"]},
+            **others,
         )

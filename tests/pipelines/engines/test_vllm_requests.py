@@ -15,7 +15,9 @@ def request(prompt=(1, 2, 3), **sampling):
 
 def output(**fields):
     made = {"token_ids": [5], "finish_reason": "length", "stop_reason": None, "logprobs": None}
-    stats = SimpleNamespace(queued_ts=10.0, scheduled_ts=11.0, first_token_ts=13.0, last_token_ts=19.0)
+    stats = SimpleNamespace(
+        queued_ts=10.0, scheduled_ts=11.0, first_token_ts=13.0, last_token_ts=19.0
+    )
     return SimpleNamespace(
         outputs=[SimpleNamespace(**{**made, **fields})], num_cached_tokens=32, metrics=stats
     )
@@ -29,7 +31,10 @@ def output(**fields):
         (request((7,) * 85), "95 tokens do not fit the KV cache of 90"),
         (request((1, 1000)), "outside the vocabulary of 1000"),
         (request((1, -1)), "outside the vocabulary of 1000"),
-        (request(allowed_token_ids=tuple(range(1025))), "1025 allowed_token_ids, the limit is 1024"),
+        (
+            request(allowed_token_ids=tuple(range(1025))),
+            "1025 allowed_token_ids, the limit is 1024",
+        ),
         (request(allowed_token_ids=(5, 1000)), "one of allowed_token_ids is outside"),
         (request(logprob_token_ids=tuple(range(129))), "129 logprob_token_ids, the limit is 128"),
         (request(logprob_token_ids=(-1,)), "one of logprob_token_ids is outside"),

@@ -47,9 +47,7 @@ def counts(recorder):
 
 
 def test_prefill_and_decode_in_one_step_are_counted_for_their_own_groups(recorder):
-    recorder.count(
-        scheduled(new=[("b", 0, 6)], cached=[("a", 12, 1)]), computed(b=[9], a=[8])
-    )
+    recorder.count(scheduled(new=[("b", 0, 6)], cached=[("a", 12, 1)]), computed(b=[9], a=[8]))
 
     assert counts(recorder) == {2: (6, 1, 0, 6, 21), 1: (0, 1, 12, 1, 13)}
 
