@@ -50,8 +50,11 @@ check: setup
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports --no-logo
 
+# Two workers for what waits for disks and servers; then, alone, what needs both cores: the
+# real engine, and Dagster with a browser.
 test: setup chromium check
-	$(BIN)/pytest $(PYTEST_ARGS)
+	$(BIN)/pytest -n 2 -m "not engine and not ui and not long" $(PYTEST_ARGS)
+	$(BIN)/pytest -m "(engine or ui) and not long" $(PYTEST_ARGS)
 
 # "pool: gpu" holds one run at a time only from the moment its limit is written down.
 dev: export DAGSTER_HOME := $(CURDIR)/.dagster

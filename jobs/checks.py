@@ -20,26 +20,21 @@ _MAX_SHOWN = 20
 
 
 def checks_of(job: JobSpec) -> list[dg.AssetChecksDefinition]:
-    """Return the job's checks, with the partitions of its assets.
-
-    A check that is started without a partition takes the one that was materialized last.
-    """
+    """Return the job's checks, with the partitions of its assets."""
 
     @_check(job, "Each row of the input is in generations or in rejects, and once.")
     def every_prompt_is_a_generation_or_a_reject(
         context: dg.AssetCheckExecutionContext,
     ) -> dg.AssetCheckResult:
-        partition = _partition_of(context, job)
-        report = _audited(job, context, partition)
-        return _result(report, _row_faults(report), partition)
+        report = _audited(job, context)
+        return _result(report, _row_faults(report))
 
     @_check(job, "Each part has the bytes, rows and columns that its commit and manifest say.")
     def the_manifest_matches_the_parts(
         context: dg.AssetCheckExecutionContext,
     ) -> dg.AssetCheckResult:
-        partition = _partition_of(context, job)
-        report = _audited(job, context, partition)
-        return _result(report, _part_faults(report), partition)
+        report = _audited(job, context)
+        return _result(report, _part_faults(report))
 
     return [every_prompt_is_a_generation_or_a_reject, the_manifest_matches_the_parts]
 
@@ -65,28 +60,25 @@ def _check(
 
 
 def _audited(
-    job: JobSpec, context: dg.AssetCheckExecutionContext, partition: str | None
+    job: JobSpec, context: dg.AssetCheckExecutionContext
 ) -> AuditReport | VerificationError:
     """Return what an audit of the current run found, or why it cannot even be read."""
     with told_to_dagster(context):
         try:
-            store, _ = current_manifest(job, partition)
+            store, _ = current_manifest(job, partition_of(context))
             return audit(store)
         except VerificationError as error:
             return error
 
 
-def _result(
-    report: AuditReport | VerificationError, faults: Sequence[str], partition: str | None
-) -> dg.AssetCheckResult:
+def _result(report: AuditReport | VerificationError, faults: Sequence[str]) -> dg.AssetCheckResult:
     numbers = {} if isinstance(report, VerificationError) else audit_metadata(report)
-    where = {} if partition is None else {"partition": partition}
     more = len(faults) - _MAX_SHOWN
     shown = [*faults[:_MAX_SHOWN], *([f"and {more} more"] if more > 0 else [])]
     return dg.AssetCheckResult(
         passed=not faults,
         description="\n".join(shown) or None,
-        metadata={**where, **numbers, "num_faults": len(faults)},
+        metadata={**numbers, "num_faults": len(faults)},
     )
 
 
@@ -103,13 +95,3 @@ def _part_faults(report: AuditReport | VerificationError) -> list[str]:
         return [str(report)]
     rows = set(_row_faults(report))
     return [fault for fault in report.faults if fault not in rows]
-
-
-def _partition_of(context: dg.AssetCheckExecutionContext, job: JobSpec) -> str | None:
-    partition = partition_of(context)
-    if partition is not None or job.partitions is None:
-        return partition
-    latest = context.instance.get_latest_materialization_event(generations_key(job))
-    if latest is None or latest.asset_materialization is None:
-        raise dg.Failure(f"no partition of {job.name} was materialized yet, so none is checked")
-    return latest.asset_materialization.partition

@@ -13,9 +13,11 @@ reading thread, which lives as long as the child, starts it.
 import contextlib
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import deque
@@ -41,14 +43,20 @@ class ChildProcess:
     ) -> None:
         """Start `python -m module PARENT_PID` with this environment and our packages' path.
 
-        What it prints is appended to `log`, or goes to this process's stderr.
+        What it prints is appended to `log`, or goes to this process's stderr. Its temporary
+        files go with it: they lie in a folder of its own.
 
         Raises:
             OSError: it cannot be started.
         """
         self._command = [sys.executable, "-P", "-m", module, str(os.getpid())]
         path = [str(ROOT), *filter(None, [environment.get("PYTHONPATH")])]
-        self._environment = {**environment, "PYTHONPATH": os.pathsep.join(path)}
+        self._scratch = tempfile.mkdtemp(prefix="promptmill-child-")
+        self._environment = {
+            **environment,
+            "PYTHONPATH": os.pathsep.join(path),
+            "TMPDIR": self._scratch,
+        }
         self._lines = LastLines(log)
         self._changed = threading.Condition()
         self._frames: deque[Row] = deque()
@@ -61,6 +69,7 @@ class ChildProcess:
         self._reader.start()
         process = started.get()
         if isinstance(process, OSError):
+            shutil.rmtree(self._scratch, ignore_errors=True)
             raise process
         self._process = process
 
@@ -117,6 +126,7 @@ class ChildProcess:
                 os.killpg(self.pid, signal.SIGKILL)
             code = self._process.wait()
             self._outgoing.put(None)
+            self._remove_leftovers()
             tail = self._lines.tail(wait_s=1.0)
             with self._changed:
                 self._ended = f"{_how(code)} after {lived_s:.1f} s{tail}"
@@ -183,6 +193,12 @@ class ChildProcess:
                 stdin.write(frame)
                 if self._outgoing.empty():
                     stdin.flush()
+
+    def _remove_leftovers(self) -> None:
+        """Remove its temporary files, and what Intel's OpenMP leaves when it is killed."""
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        openmp = Path(f"/dev/shm/__KMP_REGISTERED_LIB_{self.pid}_{os.getuid()}")
+        openmp.unlink(missing_ok=True)
 
     def _is_dead(self) -> bool:
         """Whether the child has ended; its exit status is left for `kill` to take."""

@@ -1,8 +1,10 @@
 """The environment of the engine's process: what must be so before its Python starts."""
 
+import getpass
 import os
 import platform
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +54,10 @@ def child_environment(
         if name not in _NEVER and not name.startswith(_NEVER_PREFIXES)
     }
     environment.update(_ALWAYS)
+    # torch's own place, said here because the child's TMPDIR ends with it: compiled kernels
+    # are worth keeping.
+    kernels = Path(tempfile.gettempdir(), f"torchinductor_{getpass.getuser()}")
+    environment.setdefault("TORCHINDUCTOR_CACHE_DIR", str(kernels))
     if settings.device.kind == "cuda":
         return environment
     environment["VLLM_CPU_OMP_THREADS_BIND"] = ",".join(map(str, settings.device.cpu_ids))

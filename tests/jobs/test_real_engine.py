@@ -156,8 +156,9 @@ def test_200_news_texts_are_labelled_and_no_row_is_lost(tmp_path):
     )
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not PUBLIC.is_dir(), reason="the public test sets are not here")
-def test_dialogues_are_summarized_and_no_row_is_lost(tmp_path):
+def test_500_dialogues_are_summarized_and_no_row_is_lost(tmp_path):
     job = public_job(
         tmp_path,
         pq.read_table(PUBLIC / "dialogsum_dev.parquet"),

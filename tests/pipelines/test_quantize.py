@@ -358,7 +358,7 @@ def assert_gone(pids: list[int]) -> None:
 # The bundled model
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1200)  # imports of torch, twice, on a machine that does other things
 @needs_torch
 def test_the_bundled_model_is_made_into_bf16_and_int8(cache):

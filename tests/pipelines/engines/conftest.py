@@ -99,9 +99,7 @@ def make_request(tokenizer: Tokenizer) -> Callable[..., EngineRequest]:
         )
         group = fields.pop("group", 0)
         sampling = SamplingSettings(**{"max_tokens": 8, **fields})
-        return EngineRequest(
-            number=number, group=group, prompt_token_ids=tokens, sampling=sampling
-        )
+        return EngineRequest(number=number, group=group, prompt_token_ids=tokens, sampling=sampling)
 
     return made
 

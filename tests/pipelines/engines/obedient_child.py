@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 from pipelines.engines.child_side import leave, take_pipes
@@ -21,6 +22,8 @@ def main():
             elif kind == "start a child":
                 started = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
                 pipes.send(("started", started.pid))
+            elif kind == "make a temporary file":
+                pipes.send(("made", tempfile.mkstemp()[1]))
             elif kind == "be deaf":
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
                 pipes.send(("deaf",))

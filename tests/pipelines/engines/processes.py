@@ -24,6 +24,19 @@ def is_group_empty(pid: int) -> bool:
     return all(state == "Z" or group != pid for state, group in everything)
 
 
+def listening_addresses(pid: int) -> set[str]:
+    """The addresses, as /proc/net/tcp writes them, on which a process listens."""
+    links = [one.readlink() for one in Path(f"/proc/{pid}/fd").iterdir()]
+    sockets = {str(link).removeprefix("socket:[").rstrip("]") for link in links}
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *others = line.split()
+            if state == "0A" and others[5] in sockets:
+                found.add(local.partition(":")[0])
+    return found
+
+
 def _state_and_group(path: Path) -> tuple[str, int]:
     try:
         state, _, group, *_ = path.read_text().rpartition(")")[2].split()

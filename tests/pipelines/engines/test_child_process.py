@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -108,6 +109,17 @@ def test_what_a_dead_child_leaves_behind_is_killed_too(child):
 
     assert is_gone_within(grandchild, 5.0)
     assert is_group_empty(child.pid)
+
+
+def test_temporary_files_end_with_the_child(child):
+    child.send(("make a temporary file",))
+    ((_, path),) = child.receive(20)
+    assert Path(path).exists()
+
+    os.kill(child.pid, signal.SIGKILL)
+    wait_until_ended(child)
+
+    assert not Path(path).parent.exists()
 
 
 def test_closing_ends_a_child_that_ignores_both_the_end_of_its_pipe_and_sigterm(child):

@@ -11,7 +11,11 @@ import pytest
 from pipelines.engines.child_process import ROOT
 from schemas.errors import EngineDiedError, SettingsError
 from tests.pipelines.engines.conftest import MAX_MODEL_LEN, answers_of
-from tests.pipelines.engines.processes import is_gone_within, is_group_empty
+from tests.pipelines.engines.processes import (
+    is_gone_within,
+    is_group_empty,
+    listening_addresses,
+)
 
 pytestmark = pytest.mark.engine
 
@@ -199,13 +203,19 @@ def test_a_json_schema_constrains_the_answer(engine, make_request, tokenizer):
 def test_requests_that_are_dropped_are_never_answered_and_their_numbers_are_free(
     engine, make_request
 ):
-    engine.submit([make_request(i, QUESTIONS[0], max_tokens=200, ignore_eos=True) for i in range(9)])
+    engine.submit(
+        [make_request(i, QUESTIONS[0], max_tokens=200, ignore_eos=True) for i in range(9)]
+    )
     engine.poll(30.0)
     engine.reset()
 
     answers, _ = answers_of(engine, [make_request(0, QUESTIONS[0], max_tokens=1)])
     assert len(answers[0].token_ids) == 1
     assert engine.poll(0.5).answers == ()
+
+
+def test_the_engine_listens_nowhere_but_on_the_loopback(engine):
+    assert listening_addresses(engine._child.pid) <= {"0100007F", "0" * 24 + "01000000"}
 
 
 def test_no_prompt_and_no_output_is_in_the_log(engine, make_request, engine_log):
