@@ -76,7 +76,7 @@ def main() -> None:
         answer(work, plan, frozenset())
         manifest = seal(work.store, plan)
         trace(work.store, manifest)
-        make_current(work.output, work.identity.run_key)
+        make_current(work.output, work.identity.run_key, seen=work.seen_pointer)
         end = time.monotonic()
         print(f"answer and commit: {given.rows / (end - planned):,.0f} rows/s")
         print(f"all: {given.rows / (end - start):,.0f} rows/s, peak {peak_mib():.0f} MiB")

@@ -83,15 +83,23 @@ def _result(report: AuditReport | VerificationError, faults: Sequence[str]) -> d
 
 
 def _row_faults(report: AuditReport | VerificationError) -> list[str]:
-    """Return the faults that are about rows: those lines begin with how many rows."""
+    """Return the faults that are about rows: those lines begin with how many rows.
+
+    Any other fault is one here too: the audit then compares no rows, and what was not
+    compared is not known to be complete.
+    """
     if isinstance(report, VerificationError):
         return [str(report)]
-    return [fault for fault in report.faults if fault.split(" ", 1)[0].isdigit()]
+    about_rows = [fault for fault in report.faults if _is_about_rows(fault)]
+    return about_rows or [f"rows were not compared: {fault}" for fault in report.faults]
 
 
 def _part_faults(report: AuditReport | VerificationError) -> list[str]:
     """Return the faults that are about what lies on storage: those lines begin with its key."""
     if isinstance(report, VerificationError):
         return [str(report)]
-    rows = set(_row_faults(report))
-    return [fault for fault in report.faults if fault not in rows]
+    return [fault for fault in report.faults if not _is_about_rows(fault)]
+
+
+def _is_about_rows(fault: str) -> bool:
+    return fault.split(" ", 1)[0].isdigit()

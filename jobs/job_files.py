@@ -22,8 +22,13 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> Fields:
     found: Fields = {}
     for key_node, value_node in node.value:
         key = loader.construct_object(key_node, deep=True)
+        line = key_node.start_mark.line + 1
+        if not isinstance(key, str):
+            raise SettingsError(
+                f"a key in line {line} is not text; a value that begins with `{{` needs quotes: "
+                'user: "{{ column }}"'
+            )
         if key in found:
-            line = key_node.start_mark.line + 1
             raise SettingsError(f"key `{key}` stands twice, again in line {line}")
         found[key] = loader.construct_object(value_node, deep=True)
     return found

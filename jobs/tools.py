@@ -51,6 +51,7 @@ def tools_for(
         checkpoint=checkpoint,
         context_length=context_length,
         open_engine=open_engine,
+        engine=kind,
         on_progress=on_progress,
         dagster_run_id=dagster_run_id,
     )

@@ -130,8 +130,13 @@ class Spent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """When an attempt must stop; None for no bound."""
+    """When an attempt must stop; None for no bound.
 
+    The deadline counts from `started_s` (monotonic), when the run was asked for: planning and
+    loading are part of it.
+    """
+
+    started_s: float
     usd_per_device_hour: float = 0.0
     max_usd: float | None = None
     deadline_s: float | None = None
@@ -145,8 +150,9 @@ class Budget:
         usd = spent.usd(self.usd_per_device_hour)
         if self.max_usd is not None and usd >= self.max_usd:
             raise StoppedByLimitError(f"limits.max_usd: {usd:.4f} of {self.max_usd} USD are spent")
-        if self.deadline_s is not None and spent.wall_s >= self.deadline_s:
-            raise StoppedByLimitError(f"limits.deadline: {spent.wall_s:.0f} s have passed")
+        passed_s = time.monotonic() - self.started_s
+        if self.deadline_s is not None and passed_s >= self.deadline_s:
+            raise StoppedByLimitError(f"limits.deadline: {passed_s:.0f} s have passed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from pipelines.tables import NOT_TEXT, ParquetInput, UnreadableFileError, read_o
 from schemas.commits import Commit, Manifest, Part
 from schemas.errors import PromptmillError, VerificationError
 from schemas.generations import GENERATIONS
-from schemas.ids import position_key, sha256_hex
+from schemas.ids import is_position_key, position_key, sha256_hex
 from schemas.lineage import LINEAGE
 from schemas.plans import Plan
 from schemas.rejects import REJECTS
@@ -46,6 +46,9 @@ class AuditReport:
 def audit(store: Store) -> AuditReport:
     """Return what is wrong with the sealed run in `store`; reads every byte of it.
 
+    Row keys are compared only where all parts could be read: else the damaged part's rows
+    would be told a second time, as if they were lost.
+
     Raises:
         VerificationError: there is no sealed run here to audit.
     """
@@ -60,12 +63,13 @@ def audit(store: Store) -> AuditReport:
         table = _checked_part(store, commit, part, faults)
         if table is not None:
             found.update(table["row_key"].to_pylist())
+    has_all_parts = not faults
     planned, plan_faults = _planned_keys(store, plan)
     faults += plan_faults
-    if not plan_faults:
+    if has_all_parts and not plan_faults:
         faults += _key_faults(found, planned, "the plan")
     input_keys = _input_keys(plan)
-    if input_keys is not None:
+    if has_all_parts and input_keys is not None:
         faults += _key_faults(found, input_keys, "the input")
     return AuditReport(
         run_uri=store.uri,
@@ -164,14 +168,31 @@ def _input_keys(plan: Plan) -> Counter[str] | None:
             else:
                 with store.open_read(file.key) as source:
                     rows = ParquetInput(source)
-                    keys.update(_file_keys(rows, file.key, plan.id_column, file.num_rows, seen))
+                    usable = _Usable(seen, frozenset(each.key for each in plan.files))
+                    keys.update(_file_keys(rows, file.key, plan.id_column, file.num_rows, usable))
     except (PromptmillError, UnreadableFileError, FileNotFoundError):
         return None
     return keys
 
 
+@dataclass(frozen=True, slots=True)
+class _Usable:
+    """Which ids can be keys: given, not seen before, and not of the form of a position."""
+
+    seen: set[str]
+    files: frozenset[str]
+
+    def take(self, given: object) -> bool:
+        """Return whether this id is a key, and remember it."""
+        if given in (None, NOT_TEXT, "") or is_position_key(str(given), self.files):
+            return False
+        is_new = str(given) not in self.seen
+        self.seen.add(str(given))
+        return is_new
+
+
 def _file_keys(
-    rows: ParquetInput, file: str, id_column: str | None, num_rows: int | None, seen: set[str]
+    rows: ParquetInput, file: str, id_column: str | None, num_rows: int | None, usable: "_Usable"
 ) -> Iterator[str]:
     """Yield the first `num_rows` row keys: the id, or the position of a row without its own."""
     names = [] if id_column is None else [id_column]
@@ -181,10 +202,7 @@ def _file_keys(
         for given in ids:
             if number == num_rows:
                 return
-            is_usable = given is not None and given is not NOT_TEXT and str(given) not in seen
-            yield str(given) if is_usable else position_key(file, number)
-            if is_usable:
-                seen.add(str(given))
+            yield str(given) if usable.take(given) else position_key(file, number)
             number += 1
 
 

@@ -14,7 +14,7 @@ from pipelines.ledger import (
     MANIFEST_KEY,
     commit_key,
     commits_of,
-    current_run,
+    current_pointer,
     next_number,
     orphans,
 )
@@ -159,14 +159,24 @@ def _delete_unnamed(store: Store, keys: Iterable[str], commits: Iterable[Commit]
             store.delete(key)
 
 
-def make_current(output: Store, run_key: str) -> None:
-    """Make this run the one that readers of this output read.
+def make_current(
+    output: Store, run_key: str, *, seen: Current | None, is_trial: bool = False
+) -> None:
+    """Make this run the one that readers of this output read, unless a later one is.
 
-    The pointer is the highest number below `current/`; `current.json` is a copy of it for
-    people, and may lag behind for a moment.
+    `seen` is what the pointer was when this run was asked for: if it is another one now, a run
+    that was asked for later has ended already, and stays. A trial does not take the place of a
+    real run. The pointer is the highest number below `current/`; `current.json` is a copy of
+    it for people, put right by every run that ends.
     """
-    while current_run(output) != run_key:
+    now = current_pointer(output)
+    is_older = now is not None and (seen is None or now.version != seen.version)
+    keeps = now is not None and (now.run_key == run_key or (is_trial and not now.is_trial))
+    if now is None or not (is_older or keeps):
         version = next_number(output, "current/")
-        pointer = to_json(Current(version=version, run_key=run_key))
-        if output.put_once(f"current/{version:06d}.json", pointer):
-            output.put(CURRENT_KEY, pointer)
+        pointer = Current(version=version, run_key=run_key, is_trial=is_trial)
+        output.put_once(f"current/{version:06d}.json", to_json(pointer))
+        now = current_pointer(output) or pointer
+    content = to_json(now)
+    if not output.exists(CURRENT_KEY) or output.get(CURRENT_KEY) != content:
+        output.put(CURRENT_KEY, content)

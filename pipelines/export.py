@@ -109,6 +109,7 @@ def export(store: Store, target: Path, *, with_input: bool = True) -> ExportRepo
     run = run_in(store)
     plan, manifest = sealed(run)
     outcomes = _outcomes(run, plan, manifest)
+    _refuse_input(plan, target)
     source = _PlannedInput(plan) if with_input else None
     given = pa.schema([]) if source is None else source.schema
     own = _named(outcomes.drop_columns([*_PLACE]), given.names)
@@ -162,6 +163,15 @@ def _named(own: pa.Table, taken: list[str]) -> pa.Table:
             free = f"generation_{free}"
         names.append(free)
     return own.rename_columns(names)
+
+
+def _refuse_input(plan: Plan, target: Path) -> None:
+    """Refuse to write over a file that the run was made from."""
+    root = Path(plan.input_uri)
+    inputs = {root, *(root / file.key for file in plan.files)}
+    inputs |= {root.parent / file.key for file in plan.files}
+    if target.resolve() in {path.resolve() for path in inputs}:
+        raise SettingsError(f"{target} is an input of this run; export to another file")
 
 
 class _PlannedInput:

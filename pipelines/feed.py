@@ -80,6 +80,10 @@ class Feed:
         self._tries: Counter[int] = Counter()
         self._suspects: list[list[tuple[EngineRequest, _Place]]] = []
         self._is_exhausted = False
+        self._num_answered = 0
+        self._is_fresh = True
+        self._is_alone_in_fresh = False
+        self.num_condemned = 0
         self.open_batches: dict[int, OpenBatch] = {}
         self.without_requests: deque[OpenBatch] = deque()
 
@@ -138,6 +142,7 @@ class Feed:
         request, place = self._in_engine.pop(answer.number)
         self._num_tokens -= _num_tokens(request)
         del self._tries[request.number]
+        self._num_answered += 1
         if answer.error is not None:
             place.batch.faults[place.request] = Fault("BAD_SAMPLING", answer.error)
         else:
@@ -145,14 +150,23 @@ class Feed:
         return self._closed(place.batch)
 
     def engine_died(self, *, is_stall: bool) -> OpenBatch | None:
-        """Take back what was in the engine; condemn a request that was alone in it twice.
+        """Take back what was in the engine; a request that is proven to kill it is a fault.
+
+        Proven: it was the first and only request of a new engine, not for the first time in
+        one that died, and engines have answered others. Without an answer to anything the
+        engine is to blame, and no row is.
 
         Returns the batch that is complete by the condemned request, if there is one.
         """
         suspects = list(self._in_engine.values())
+        was_alone, self._is_fresh = self._is_alone_in_fresh, True
         self._in_engine, self._num_tokens = {}, 0
-        if len(suspects) == 1 and self._tries[suspects[0][0].number] > 1:
+        if was_alone and not self._num_answered:
+            self._suspects.insert(0, suspects)
+            return None
+        if was_alone and suspects and self._tries[suspects[0][0].number] > 1:
             request, place = suspects[0]
+            self.num_condemned += 1
             code, what = ("TIMEOUT", "stalled") if is_stall else ("ENGINE_CRASH", "died")
             num_tries = self._tries[request.number]
             message = f"the engine {what} with this request alone in it, after {num_tries} tries"
@@ -163,6 +177,9 @@ class Feed:
         return None
 
     def _enter(self, entering: list[tuple[EngineRequest, _Place]]) -> list[EngineRequest]:
+        if entering:
+            self._is_alone_in_fresh = self._is_fresh and len(entering) == 1
+            self._is_fresh = False
         for request, place in entering:
             self._in_engine[request.number] = (request, place)
             self._num_tokens += _num_tokens(request)

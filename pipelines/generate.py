@@ -112,6 +112,7 @@ class _Work:
 
     def _round(self, writer: ThreadPoolExecutor) -> None:
         """Feed, take what came back, and hand on the batches that are complete by it."""
+        self._budget.check(self.spent)
         try:
             if self._engine is None and self._feed.has_requests():
                 self._start_engine()
@@ -121,7 +122,6 @@ class _Work:
         while self._feed.without_requests:
             self._finish(writer, self._feed.without_requests.popleft())
         self._reap(max_waiting=_MAX_COMMITS_WAITING)
-        self._budget.check(self.spent)
 
     def _start_engine(self) -> None:
         self.spent.start()
@@ -177,7 +177,10 @@ class _Work:
             raise EngineDiedError(
                 f"{self._deaths_without_answer} engines in a row gave no answer, then: {death}"
             ) from death
+        num_condemned = self._feed.num_condemned
         finished = self._feed.engine_died(is_stall=death.is_stall)
+        if self._feed.num_condemned > num_condemned:
+            self._deaths_without_answer = 0
         if finished is not None:
             self._finish(writer, finished)
 

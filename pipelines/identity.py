@@ -36,6 +36,8 @@ def _filled(uri: str, job: JobSpec, partition: str | None) -> str:
         what = "has no partitions" if job.partitions is None else "has partitions: name one"
         raise SettingsError(f"job {job.name} {what}; got partition {partition!r}")
     key = "" if partition is None else checked_segment("partition", partition)
+    if partition is not None and job.partitions is not None:
+        job.partitions.check(partition)
     return uri.replace("{name}", job.name).replace("{partition}", key).rstrip("/")
 
 
@@ -47,17 +49,24 @@ def identify(
     input_uri: str,
     partition: str | None,
     limit: int | None,
+    engine: str,
 ) -> RunIdentity:
     """Return the identity of running this job on these (key, fingerprint) files and weights.
 
     Where files lie takes no part; their names do, for rows without an id are named by them.
+    `engine` does, so that a rehearsal with echo is never taken for the real answers.
     """
     fields = job.identity()
     sampling = asdict(job.sampling.settings())
     constraint = {key: fields["output"][key] for key in ("labels", "json_schema")}  # type: ignore[index]
     profile = content_id(
         PROFILE_SCHEME,
-        {"weights": checkpoint.weights_hash, "sampling": sampling, "constraint": constraint},
+        {
+            "engine": engine,
+            "weights": checkpoint.weights_hash,
+            "sampling": sampling,
+            "constraint": constraint,
+        },
     )
     key = content_id(
         RUN_SCHEME,
@@ -65,6 +74,7 @@ def identify(
             "files": [list(pair) for pair in files],
             "job": fields,
             "weights": checkpoint.weights_hash,
+            "engine": engine,
             "code": CODE_VERSION,
             "partition": partition,
             "limit": limit,

@@ -13,7 +13,7 @@ from pipelines.sources import Source, shortener, source_of
 from pipelines.storage import Store, expand_input
 from pipelines.tables import NOT_TEXT, ParquetInput, UnreadableFileError, values
 from schemas.errors import SettingsError
-from schemas.ids import position_key
+from schemas.ids import is_position_key, position_key
 from schemas.job_spec import JobSpec
 from schemas.names import nearest
 from schemas.plans import InputFile
@@ -50,10 +50,10 @@ def ingest(
     them counts. Ends after `limit` rows.
 
     Raises:
-        SettingsError: a file lacks a column that the job names, or an id is neither text
-            nor a whole number.
+        SettingsError: a file lacks a column that the job names, an id is neither text nor a
+            whole number, or a file was replaced while it was read.
     """
-    reader = _Reader(job)
+    reader = _Reader(job, frozenset(files.keys))
     left = math.inf if limit is None else limit
     for number, (key, fingerprint) in enumerate(zip(files.keys, files.fingerprints, strict=True)):
         if left <= 0:
@@ -68,15 +68,28 @@ def ingest(
                         break
         except UnreadableFileError as error:
             fault = str(error)
+        _check_unchanged(files, key, fingerprint)
         left -= num_rows
         known_rows = None if fault else num_rows
         yield InputFile(key=key, fingerprint=fingerprint, num_rows=known_rows, fault=fault)
 
 
+def _check_unchanged(files: InputFiles, key: str, fingerprint: str) -> None:
+    """Refuse a file that is not the one whose fingerprint is part of the run's identity."""
+    try:
+        now = files.store.fingerprint(key)
+    except FileNotFoundError:
+        now = None
+    if now != fingerprint:
+        what = "was deleted" if now is None else "was replaced"
+        raise SettingsError(f"{files.uri}: {key} {what} while it was read; run again")
+
+
 class _Reader:
     """Turns a file's record batches into prompts, as one job asks for it."""
 
-    def __init__(self, job: JobSpec) -> None:
+    def __init__(self, job: JobSpec, file_keys: frozenset[str]) -> None:
+        self._file_keys = file_keys
         self._source: Source = source_of(job.prompt)
         self._may_cut = job.prompt.on_too_long == "truncate"
         self._id_column = job.input.id_column
@@ -97,6 +110,7 @@ class _Reader:
         if self._id_column is not None:
             names = list(dict.fromkeys([self._id_column, *names]))
         _check_columns(names, file.schema, key, self._id_column)
+        self._source.check(file.schema.names, key)
         row_number = 0
         for batch in file.batches(names):
             columns = [values(batch.column(name)) for name in names]
@@ -109,11 +123,15 @@ class _Reader:
         key = position_key(file, number)
         if self._id_column is not None:
             given = row[self._id_column]
-            if given is None or given is NOT_TEXT:
-                kind = "null" if given is None else "not valid UTF-8"
+            if given is None or given is NOT_TEXT or given == "":
+                kind = "null" if given is None else "empty" if given == "" else "not valid UTF-8"
                 fault = Fault("NULL_ID", f"`{self._id_column}` is {kind}")
                 return Prompt(row_key=key, file_number=file_number, row=number, fault=fault)
             key = str(given)
+            if is_position_key(key, self._file_keys):
+                fault = Fault("DUPLICATE_ID", "the id has the form of a row's position, file#row")
+                key = position_key(file, number)
+                return Prompt(row_key=key, file_number=file_number, row=number, fault=fault)
         settings = _row_settings(row, self._overrides) if self._overrides else _JOBS_OWN
         if isinstance(settings, Fault):
             return Prompt(row_key=key, file_number=file_number, row=number, fault=settings)
@@ -137,11 +155,14 @@ def _check_columns(
 ) -> None:
     for name in names:
         if schema.names.count(name) != 1:
-            what = "has no column" if name not in schema.names else "has more than one column"
-            raise SettingsError(f"{key} {what} `{name}`{nearest(name, schema.names)}")
+            if name in schema.names:
+                raise SettingsError(f"{key} has more than one column `{name}`")
+            raise SettingsError(f"{key} has no column `{name}`{nearest(name, schema.names)}")
     if id_column is None:
         return
     kind = schema.field(id_column).type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
     is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)
     if not (is_text or pa.types.is_string_view(kind) or pa.types.is_integer(kind)):
         raise SettingsError(

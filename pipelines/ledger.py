@@ -3,6 +3,7 @@
 Readers trust the manifest alone; the rest is for those who resume, seal or audit a run.
 """
 
+import re
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,6 +18,7 @@ MANIFEST_KEY = "manifest.json"
 LINEAGE_KEY = "lineage.parquet"
 PART_FOLDERS = ("generations", "rejects")
 _NUM_READERS = 8
+_PART = re.compile(r"/b\d{7}-\d{4,}-[0-9a-f]{12}\.parquet$")
 
 
 def commit_key(batch: str) -> str:
@@ -60,24 +62,40 @@ def commits_of(store: Store, batches: Iterable[str]) -> tuple[Commit, ...]:
 
 
 def orphans(store: Store, manifest: Manifest) -> tuple[str, ...]:
-    """Return the keys of parts that no commit of this sealed run names."""
+    """Return the keys of parts that no commit of this sealed run names.
+
+    Files of others, whose names are not those of parts, are left alone.
+    """
     named = {part.key for one in manifest.commits for part in one.parts}
     found = [item.key for folder in PART_FOLDERS for item in store.list(f"{folder}/")]
-    return tuple(key for key in found if key not in named)
+    return tuple(key for key in found if key not in named and _PART.search(key))
+
+
+def current_pointer(output: Store) -> Current | None:
+    """Return what points readers of this output to a run, or None where no run has ended yet."""
+    keys = [item.key for item in output.list("current/") if _number_of(item.key) is not None]
+    if not keys:
+        return None
+    last = max(keys, key=lambda key: _number_of(key) or 0)
+    return from_json(Current, output.get(last), key=last)
 
 
 def current_run(output: Store) -> str | None:
     """Return the key of the run that readers of this output should read, or None."""
-    numbers = sorted(item.key for item in output.list("current/"))
-    if not numbers:
-        return None
-    return from_json(Current, output.get(numbers[-1]), key=numbers[-1]).run_key
+    pointer = current_pointer(output)
+    return None if pointer is None else pointer.run_key
 
 
 def next_number(store: Store, prefix: str) -> int:
     """Return 1 + the highest number that begins a name below `prefix`; 1 where there is none."""
-    names = (item.key.rsplit("/", 1)[-1] for item in store.list(prefix))
-    return 1 + max((int(name.split(".")[0].split("-")[0]) for name in names), default=0)
+    numbers = (_number_of(item.key) for item in store.list(prefix))
+    return 1 + max((number for number in numbers if number is not None), default=0)
+
+
+def _number_of(key: str) -> int | None:
+    """Return the number of an attempt or a pointer; None for a file that is not ours."""
+    found = re.fullmatch(r"(\d{4,6})(-end)?\.json", key.rsplit("/", 1)[-1])
+    return None if found is None else int(found[1])
 
 
 def lineage_table(manifest: Manifest) -> pa.Table:

@@ -46,6 +46,7 @@ def row_file(path: Path, schema: pa.Schema) -> Generator[Write]:
     if path.is_dir():
         raise SettingsError(f"{path} is a folder; name a file")
     draft = path.with_name(f".{path.name}.draft-{secrets.token_hex(8)}")
+    draft.touch(mode=0o600)  # prompts and answers are their owner's, whatever the umask
     try:
         with writers[suffix](draft, schema) as write:
             yield write

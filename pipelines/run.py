@@ -14,7 +14,7 @@ from pipelines.engines import Engine
 from pipelines.generate import generate
 from pipelines.identity import identify, input_uri, output_uri
 from pipelines.ingest import InputFiles, find_input, ingest
-from pipelines.ledger import committed_batches, written_manifest
+from pipelines.ledger import committed_batches, current_pointer, written_manifest
 from pipelines.outcomes import OutcomeWriter
 from pipelines.plan import plan
 from pipelines.plan_parts import read_batches, written_plan
@@ -24,19 +24,27 @@ from pipelines.storage import Store, open_store
 from pipelines.tokenize import Room
 from pipelines.trace import trace
 from schemas.checkpoints import Checkpoint
-from schemas.commits import Attempt, AttemptEnd
+from schemas.commits import Attempt, AttemptEnd, Current
+from schemas.errors import SettingsError
 from schemas.job_spec import JobSpec
 from schemas.plans import Plan
 from schemas.runs import Progress, RunIdentity, RunReport
 
+REHEARSAL_ENGINE = "echo"
+"""The engine whose answers mean nothing; its runs are trials."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
-    """What the caller supplies: a model's files, an engine for them, and who is asking."""
+    """What the caller supplies: a model's files, an engine for them, and who is asking.
+
+    `engine` names the engine that `open_engine` opens; it is part of what a run is.
+    """
 
     checkpoint: Callable[[JobSpec], Checkpoint]
     context_length: Callable[[JobSpec, Checkpoint], int]
     open_engine: Callable[[JobSpec, Checkpoint, int], Engine]
+    engine: str
     open_output: Callable[[str], Store] = open_store
     on_progress: Callable[[Progress], None] = lambda _progress: None
     dagster_run_id: str | None = None
@@ -64,7 +72,7 @@ def run(
             answer(work, made, reused)
         manifest = seal(work.store, made)
     trace(work.store, manifest)
-    make_current(work.output, work.identity.run_key)
+    make_current(work.output, work.identity.run_key, seen=work.seen_pointer, is_trial=work.is_trial)
     return report_of(work.store, manifest, reused, work.spent, job.price, wall_s=work.wall_s())
 
 
@@ -83,9 +91,15 @@ class Work:
     files: InputFiles
     output: Store
     store: Store
+    seen_pointer: Current | None
     spent: Spent
     progress: ProgressMeter
     started_s: float
+
+    @property
+    def is_trial(self) -> bool:
+        """Whether this run is for looking only: part of the input, or no model's answers."""
+        return self.limit is not None or self.tools.engine == REHEARSAL_ENGINE
 
     def wall_s(self) -> float:
         """Return seconds since the run was asked for."""
@@ -103,6 +117,12 @@ def prepare(
     started = time.monotonic()
     files = find_input(input_uri(job, partition))
     output = tools.open_output(output_uri(job, partition))
+    is_within = f"{output.uri}/".startswith(f"{files.store.uri}/")
+    if is_within and not files.uri.endswith(files.keys[0]):
+        raise SettingsError(
+            f"output {output.uri} lies in the input {files.uri}: the next run would read what "
+            "this one writes; put it elsewhere"
+        )
     checkpoint = tools.checkpoint(job)
     chat = load(checkpoint.path)
     identity = identify(
@@ -112,6 +132,7 @@ def prepare(
         input_uri=files.uri,
         partition=partition,
         limit=limit,
+        engine=tools.engine,
     )
     spent = Spent()
     return Work(
@@ -126,6 +147,7 @@ def prepare(
         files=files,
         output=output,
         store=output.child(identity.run_key),
+        seen_pointer=current_pointer(output),
         spent=spent,
         progress=ProgressMeter(tools.on_progress, job.price.usd_per_device_hour),
         started_s=started,
@@ -179,6 +201,7 @@ def answer(work: Work, made: Plan, reused: frozenset[str]) -> None:
             spent=work.spent,
             budget=Budget(
                 usd_per_device_hour=job.price.usd_per_device_hour,
+                started_s=work.started_s,
                 max_usd=job.limits.max_usd,
                 deadline_s=job.limits.deadline_s,
             ),

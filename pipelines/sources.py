@@ -3,11 +3,12 @@
 A source names the columns it reads and turns their values into messages or a fault.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from pipelines.tables import NOT_TEXT
 from pipelines.templates import RenderError, RowTemplate
+from schemas.errors import SettingsError
 from schemas.job_spec import PromptSource
 from schemas.prompts import Fault, Message
 
@@ -22,6 +23,14 @@ class Source(Protocol):
 
     columns: tuple[str, ...]
     """The columns it reads."""
+
+    def check(self, columns: Sequence[str], file: str) -> None:
+        """Return if a file with these columns can be read.
+
+        Raises:
+            SettingsError: one of them has a name that means something else here.
+        """
+        ...
 
     def conversation(self, row: Row) -> tuple[Message, ...] | Fault:
         """Return the row's messages, or why there are none."""
@@ -67,13 +76,21 @@ class Template:
         self._before = _system(system)
         self.columns = tuple(sorted(self._template.columns))
 
+    def check(self, columns: Sequence[str], file: str) -> None:
+        """Refuse a column that the template names and Jinja has a function for."""
+        for name in sorted(self._template.functions & set(columns)):
+            raise SettingsError(
+                f"{file} has a column `{name}`, and in prompt.user that is a function of Jinja; "
+                "rename the column"
+            )
+
     def conversation(self, row: Row) -> tuple[Message, ...] | Fault:
         """Return system and user message; a null column renders as nothing."""
         used = [row[name] for name in self.columns]
         if all(value is None for value in used):
             return Fault("NULL_PROMPT", f"null in every column of the template: {self._names}")
         if any(value is NOT_TEXT for value in used):
-            return Fault("NOT_TEXT", f"not valid UTF-8 in one of {self._names}")
+            return Fault("NOT_TEXT", f"a value that cannot be read, in one of {self._names}")
         if all(_is_blank(value) for value in used):
             return Fault("EMPTY_PROMPT", f"no text in any column of the template: {self._names}")
         try:
@@ -98,6 +115,9 @@ class TextColumn:
         self._before = _system(system)
         self.columns = (column,)
 
+    def check(self, columns: Sequence[str], file: str) -> None:
+        """Return: any name will do."""
+
     def conversation(self, row: Row) -> tuple[Message, ...] | Fault:
         """Return system and user message; the text is taken literally."""
         text = row[self._column]
@@ -117,6 +137,9 @@ class MessagesColumn:
         """Read conversations from `column`."""
         self._column = column
         self.columns = (column,)
+
+    def check(self, columns: Sequence[str], file: str) -> None:
+        """Return: any name will do."""
 
     def conversation(self, row: Row) -> tuple[Message, ...] | Fault:
         """Return the row's own messages."""
@@ -159,7 +182,7 @@ def _system(text: str | None) -> tuple[Message, ...]:
 
 def _kind(value: object) -> str:
     if value is NOT_TEXT:
-        return "bytes that are not valid UTF-8"
+        return "what cannot be read (bytes that are not UTF-8, a date out of range)"
     return "null" if value is None else type(value).__name__
 
 

@@ -11,6 +11,7 @@ import polars as pl
 import pyarrow as pa
 
 from pipelines.tables import table_of, take_across
+from schemas.errors import TryElsewhereError
 from schemas.plans import PLAN_ROWS, PlanRow
 from schemas.requests import SamplingSettings
 
@@ -74,8 +75,11 @@ class Spool:
         number = len(self._paths)
         path = self._folder / f"{number:06d}.arrow"
         table = table_of(rows, PLAN_ROWS).combine_chunks()
-        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, PLAN_ROWS) as writer:
-            writer.write_table(table)
+        try:
+            with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, PLAN_ROWS) as writer:
+                writer.write_table(table)
+        except OSError as error:
+            raise TryElsewhereError(f"{path}: no room to plan in ({error}); set TMPDIR") from error
         self._paths.append(path)
         self._frames.append(_frame(rows, number, self._sampling))
 

@@ -108,27 +108,34 @@ def _empty_batches(num_rows: int) -> Iterator[pa.RecordBatch]:
 
 
 class NotText:
-    """Stands for a value that is not valid UTF-8 text; there is one, `NOT_TEXT`."""
+    """Stands for a value that Python cannot hold; there is one, `NOT_TEXT`."""
 
 
 NOT_TEXT = NotText()
 
 
 def values(column: pa.Array) -> list[object]:
-    """Return the column as Python values; text that is not UTF-8 comes as `NOT_TEXT`.
+    """Return the column as Python values; what has none comes as `NOT_TEXT`.
 
-    Parquet files may hold any bytes in a text column, for example lone surrogates.
+    Parquet files may hold any bytes in a text column, for example lone surrogates, and dates
+    that Python does not know. Times in nanoseconds come as text, for Python would cut them.
     """
+    kind = column.type
+    if pa.types.is_temporal(kind) and getattr(kind, "unit", None) == "ns":
+        column = column.cast(pa.string())
     try:
         return column.to_pylist()
-    except UnicodeDecodeError:
+    except _NO_PYTHON_VALUE:
         return [_value(scalar) for scalar in column]
+
+
+_NO_PYTHON_VALUE = (ValueError, OverflowError, LookupError, pa.ArrowException)
 
 
 def _value(scalar: pa.Scalar) -> object:
     try:
         return scalar.as_py()
-    except UnicodeDecodeError:
+    except _NO_PYTHON_VALUE:
         return NOT_TEXT
 
 

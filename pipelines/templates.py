@@ -4,15 +4,20 @@ The template is the job owner's; rows are anybody's. Row values are only ever va
 looks like a template inside them stays as it is.
 """
 
+import re
 from collections.abc import Mapping
 
 import jinja2
 import jinja2.meta
+import jinja2.nodes
 from jinja2.exceptions import SecurityError
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from schemas.errors import SettingsError
+
+_FUNCTIONS = frozenset({"range", "dict", "namespace"})
+"""Jinja's functions that a template may use; its others make text or keep state."""
 
 _ROW_ERRORS = (
     TypeError,
@@ -70,9 +75,11 @@ class RowTemplate:
             keep_trailing_newline=True,
             autoescape=False,
         )
+        for name in set(environment.globals) - _FUNCTIONS:
+            del environment.globals[name]
         try:
             tree = environment.parse(source)
-            names = jinja2.meta.find_undeclared_variables(tree)
+            columns = jinja2.meta.find_undeclared_variables(tree)
             self._template = environment.from_string(source)
         except jinja2.TemplateSyntaxError as error:
             raise SettingsError(
@@ -80,8 +87,11 @@ class RowTemplate:
             ) from error
         except SecurityError as error:
             raise SettingsError(f"prompt.user does what a template may not: {error}") from error
-        self._globals = dict(environment.globals)
-        self.columns: frozenset[str] = frozenset(names - self._globals.keys())
+        self._source = source
+        self._globals = {name: environment.globals[name] for name in _FUNCTIONS}
+        self.columns: frozenset[str] = frozenset(columns)
+        names = {node.name for node in tree.find_all(jinja2.nodes.Name)}
+        self.functions: frozenset[str] = frozenset(names & _FUNCTIONS)
         if not self.columns:
             raise SettingsError(
                 "prompt.user names no column, so every row would be the same prompt; "
@@ -99,16 +109,18 @@ class RowTemplate:
             context = self._template.new_context({**self._globals, **row}, shared=True)
             text = "".join(self._template.root_render_func(context))
         except (jinja2.TemplateError, SecurityError) as error:
-            raise RenderError(f"{type(error).__name__}: {_without_values(error)}") from error
+            raise RenderError(self._told(error)) from error
         except _ROW_ERRORS as error:
             raise RenderError(type(error).__name__) from error
         if len(text) > MAX_CHARACTERS:
             raise RenderError(f"{len(text)} characters, more than {MAX_CHARACTERS}")
         return text
 
+    def _told(self, error: Exception) -> str:
+        """Return the kind of error and the names it quotes, if the template itself has them.
 
-def _without_values(error: Exception) -> str:
-    """Return an undefined-name message, which quotes the template; hide all others."""
-    if isinstance(error, jinja2.UndefinedError | SecurityError):
-        return str(error)[:200]
-    return "see the template"
+        Jinja quotes what was looked up, and that may come from the row.
+        """
+        quoted = re.findall(r"'([^']+)'", str(error))
+        known = [name for name in quoted if name.isidentifier() and name in self._source]
+        return ": ".join([type(error).__name__, *([", ".join(known)] if known else [])])

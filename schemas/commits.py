@@ -91,10 +91,14 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Current:
-    """Which run readers should read: version n + 1 replaces version n."""
+    """Which run readers should read: version n + 1 replaces version n.
+
+    A trial (part of the input, or the echo engine) never takes the place of a real run.
+    """
 
     version: int
     run_key: str
+    is_trial: bool = False
 
 
 R = TypeVar("R", Plan, Attempt, AttemptEnd, Commit, Manifest, Current)

@@ -6,7 +6,7 @@ digits of SHA-256. To change what takes part in a hash is to change its scheme.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 REQUEST_SCHEME = "rq1"
 RUN_SCHEME = "run1"
@@ -63,6 +63,15 @@ def part_key(folder: str, batch: str, epoch: int, sha256: str) -> str:
 def position_key(file: str, row: int) -> str:
     """Return the key of a row without a usable id: its file and its 0-based row number."""
     return f"{file}#{row}"
+
+
+def is_position_key(text: str, files: Container[str]) -> bool:
+    """Return whether `text` is a key that a row or a whole file of these `files` could have.
+
+    Such a text is not taken as an id: two rows would bear the same key.
+    """
+    file, separator, row = text.rpartition("#")
+    return text in files or (bool(separator) and file in files and row.isdigit())
 
 
 CODE_VERSION = "1"

@@ -4,6 +4,8 @@ Unknown keys are errors that name the nearest right key. What a job file means (
 presets) is decided here; where things lie and when it runs is decided by whoever runs it.
 """
 
+import json
+import re
 from collections.abc import Mapping
 from datetime import date
 from typing import Annotated, Any, Literal, Self
@@ -140,6 +142,33 @@ class Partitions(Section):
             raise ValueError("name exactly one of daily, named")
         return self
 
+    def check(self, partition: str) -> None:
+        """Return if there is such a partition; any name is one of `dynamic`.
+
+        Raises:
+            SettingsError: it is no day, outside the days, or not one of the names.
+        """
+        if self.daily is not None:
+            last = self.daily.end or date.max
+            if not _DAY.fullmatch(partition) or not self.daily.start <= _day(partition) <= last:
+                until = "" if self.daily.end is None else f" to {self.daily.end}"
+                raise SettingsError(
+                    f"no partition {partition!r}: days look like 2026-11-01 and go from "
+                    f"{self.daily.start}{until}"
+                )
+        elif self.named != "dynamic" and partition not in (self.named or ()):
+            raise SettingsError(f"no partition `{partition}`{nearest(partition, self.named or ())}")
+
+
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+
+
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError as error:
+        raise SettingsError(f"no partition {text!r}: there is no such day") from error
+
 
 class Schedule(Section):
     """When runs start."""
@@ -228,6 +257,8 @@ class JobSpec(Section):
             raise ValueError("input.uri holds {partition}, and the job has no partitions")
         if self.partitions is not None and not holds:
             raise ValueError("the job has partitions, and input.uri does not hold {partition}")
+        if self.partitions is not None and "{partition}" not in self.output.uri:
+            raise ValueError("the job has partitions, and output.uri does not hold {partition}")
         return self
 
     def identity(self) -> dict[str, object]:
@@ -249,6 +280,10 @@ def parse_job(fields: Mapping[str, object], *, source: str) -> JobSpec:
     Raises:
         SettingsError: one line per fault: the key, what is wrong, the nearest right key.
     """
+    try:
+        json.dumps(fields, ensure_ascii=False, default=str).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise SettingsError(f"{source}: holds half a character (a lone surrogate)") from error
     try:
         return JobSpec.model_validate(dict(fields))
     except ValidationError as error:

@@ -40,7 +40,11 @@ class Choice:
             "model.id": self.model,
             "model.weights": self.weights,
         }
-        given = [f"{key}={json.dumps(value)}" for key, value in options.items() if value]
+        given = [
+            f"{key}={json.dumps(value, ensure_ascii=False)}"
+            for key, value in options.items()
+            if value
+        ]
         if self.input_uri is not None and _HOLE not in self.input_uri:
             given.append("partitions=none")
         if self.model is not None:

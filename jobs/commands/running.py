@@ -95,12 +95,29 @@ def _said_of_reuse(report: RunReport) -> str:
 
 
 def _too_many(job: JobSpec, report: RunReport) -> TooManyRejectsError | None:
-    allowed = job.limits.max_rejects
-    if allowed is None or report.num_rejects <= allowed * report.num_rows:
+    """Return why the rejects are too many, if they are.
+
+    Without a limit only a run that answered nothing is; with one, also a run with an
+    unreadable file: nobody knows how many rows it holds.
+    """
+    allowed, found = job.limits.max_rejects, report.rejects_by_code
+    num_files = found.get("FILE_UNREADABLE", 0)
+    if allowed is None:
+        if report.num_generations or not report.num_rows:
+            return None
+        return TooManyRejectsError(
+            f"not one of {report.num_rows:,} rows was answered: {codes(found)}"
+        )
+    if num_files and allowed < 1:
+        return TooManyRejectsError(
+            f"{num_files:,} file(s) could not be read, and how many rows they hold is not known; "
+            f"rejects: {codes(found)}"
+        )
+    if report.num_rejects <= allowed * report.num_rows:
         return None
     return TooManyRejectsError(
         f"{report.num_rejects:,} of {report.num_rows:,} rows were rejected "
-        f"({report.num_rejects / report.num_rows:.1%}: {codes(report.rejects_by_code)}); "
+        f"({report.num_rejects / report.num_rows:.1%}: {codes(found)}); "
         f"limits.max_rejects allows {allowed:.1%}"
     )
 

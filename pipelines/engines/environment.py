@@ -18,11 +18,15 @@ _ALWAYS = {
     "DO_NOT_TRACK": "1",
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_HOST_IP": "127.0.0.1",
-    "VLLM_LOGGING_LEVEL": "WARNING",
+    "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_LOGGING_STREAM": "ext://sys.stderr",
     "VLLM_LOGGING_COLOR": "0",
+    "TORCH_CPP_LOG_LEVEL": "ERROR",
+    "PYTHONWARNINGS": "ignore",
     "TOKENIZERS_PARALLELISM": "false",
 }
+"""Off the network; no user's text anywhere; and quiet: a start has ten warnings about what is
+chosen here on purpose. What vLLM would only warn about and change is refused (vllm_requests)."""
 
 _NEVER = frozenset(
     {

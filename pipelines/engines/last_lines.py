@@ -1,4 +1,4 @@
-"""What a child prints: copied to a log as it comes, and the last lines kept for its obituary."""
+"""What a child prints: copied to a log line by line, and the last lines kept for its obituary."""
 
 import contextlib
 import os
@@ -45,15 +45,16 @@ class LastLines:
             target = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         with source:
             for line in source:
-                self._lines.append(scrubbed(line.decode("utf-8", "replace")))
+                told = scrubbed(line.decode("utf-8", "replace"))
+                self._lines.append(told[:_MAX_CHARACTERS])
                 # A log that cannot be written must not stop the child, which would wait for
                 # its own full pipe.
                 with contextlib.suppress(OSError):
-                    os.write(target, line)
+                    os.write(target, f"{told}\n".encode())
         if self._log is not None:
             os.close(target)
 
 
 def scrubbed(line: str) -> str:
-    """Return one line of a log, short, and without lists of numbers: they may be a prompt."""
-    return _NUMBERS.sub("[numbers]", line.rstrip())[:_MAX_CHARACTERS]
+    """Return one line of a log without lists of numbers: they may be a prompt or an answer."""
+    return _NUMBERS.sub("[numbers]", line.rstrip())

@@ -21,6 +21,9 @@ MAX_ALLOWED_TOKEN_IDS = 1024
 MAX_LOGPROB_TOKEN_IDS = 128
 """vLLM's own limit (0.32: sampling_params.MAX_LOGPROB_TOKEN_IDS)."""
 
+MIN_TEMPERATURE = 0.01
+"""The lowest that vLLM samples with (0.32: sampling_params._MAX_TEMP)."""
+
 _FINISH_REASONS: tuple[str, ...] = get_args(FinishReason)
 
 
@@ -52,6 +55,11 @@ def refusal(request: EngineRequest, limits: Limits) -> str | None:
 
 
 def _sampling_refusal(sampling: SamplingSettings, vocab_size: int | None) -> str | None:
+    if 0.0 < sampling.temperature < MIN_TEMPERATURE:
+        return (
+            f"temperature {sampling.temperature:g} is neither 0 nor at least {MIN_TEMPERATURE}; "
+            "vLLM would raise it without a word"
+        )
     for what, ids, most in (
         ("allowed_token_ids", sampling.allowed_token_ids, MAX_ALLOWED_TOKEN_IDS),
         ("logprob_token_ids", sampling.logprob_token_ids, MAX_LOGPROB_TOKEN_IDS),

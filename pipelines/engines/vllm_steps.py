@@ -23,29 +23,6 @@ if TYPE_CHECKING:
 Count = Callable[["SchedulerOutput", "ModelRunnerOutput"], None]
 
 
-class _Group:
-    """What has been computed for one group since the last take, and its requests."""
-
-    __slots__ = ("context", "decode", "forward", "group", "num_requests", "pairs", "prefill")
-
-    def __init__(self, group: int) -> None:
-        self.group = group
-        self.num_requests = 0
-        self.prefill = self.decode = self.context = self.forward = self.pairs = 0
-
-    def take(self) -> StepWork:
-        work = StepWork(
-            group=self.group,
-            num_prefill_tokens=self.prefill,
-            num_decode_tokens=self.decode,
-            num_context_tokens=self.context,
-            num_forward_tokens=self.forward,
-            num_query_key_pairs=self.pairs,
-        )
-        self.prefill = self.decode = self.context = self.forward = self.pairs = 0
-        return work
-
-
 class StepRecorder:
     """Counts the work of a step per group; takes the place of vLLM's logger manager too.
 
@@ -54,8 +31,8 @@ class StepRecorder:
 
     def __init__(self) -> None:
         """Know of no request."""
-        self._groups: dict[int, _Group] = {}
-        self._requests: dict[str, tuple[_Group, int]] = {}
+        self._requests: dict[str, tuple[int, int]] = {}
+        self._work: dict[int, list[int]] = {}
         self._num_running = 0
         self._num_waiting = 0
         self._kv_usage_fraction = 0.0
@@ -63,42 +40,40 @@ class StepRecorder:
 
     def add(self, request_id: str, *, group: int, num_prompt_tokens: int) -> None:
         """Count what is computed for vLLM's request `request_id` in this group."""
-        counts = self._groups.get(group)
-        if counts is None:
-            counts = self._groups[group] = _Group(group)
-        counts.num_requests += 1
-        self._requests[request_id] = (counts, num_prompt_tokens)
+        self._requests[request_id] = (group, num_prompt_tokens)
 
     def count(self, scheduled: "SchedulerOutput", computed: "ModelRunnerOutput") -> None:
-        """Count one executed step; 0.3 us per sequence in it (2 cores of AMD Zen 3).
+        """Count one executed step; 0.5 us per sequence in it (AMD Zen 3).
 
         A request's last mention is in `finished_req_ids`, after any step that still holds it.
         """
+        sampled, places = computed.sampled_token_ids, computed.req_id_to_index
         new, cached = scheduled.scheduled_new_reqs, scheduled.scheduled_cached_reqs
         contexts = [(one.req_id, one.num_computed_tokens) for one in new]
         contexts += zip(cached.req_ids, cached.num_computed_tokens, strict=True)
-        requests, num_scheduled = self._requests, scheduled.num_scheduled_tokens
+        requests, num_scheduled, work_of = (
+            self._requests,
+            scheduled.num_scheduled_tokens,
+            self._work,
+        )
         for request_id, context in contexts:
-            counts, num_prompt_tokens = requests[request_id]
+            group, num_prompt_tokens = requests[request_id]
             num_tokens = num_scheduled[request_id]
+            place = places.get(request_id)
+            work = work_of.get(group) or work_of.setdefault(group, [0] * 5)
             if num_tokens > 1 or context < num_prompt_tokens:
-                counts.prefill += num_tokens
-            counts.context += context
-            counts.forward += num_tokens
-            counts.pairs += num_tokens * context + num_tokens * (num_tokens + 1) // 2
-        sampled = computed.sampled_token_ids
-        if sampled:
-            for request_id, place in computed.req_id_to_index.items():
-                if request_id in num_scheduled:
-                    requests[request_id][0].decode += len(sampled[place])
+                work[0] += num_tokens
+            work[1] += len(sampled[place]) if sampled and place is not None else 0
+            work[2] += context
+            work[3] += num_tokens
+            work[4] += num_tokens * context + num_tokens * (num_tokens + 1) // 2
         self._num_running = len(contexts)
         for request_id in scheduled.finished_req_ids:
-            self._forget(request_id)
+            requests.pop(request_id, None)
 
     def take(self, started_s: float, ended_s: float) -> StepStats | None:
         """Return what was counted since the last take; None if nothing was computed."""
-        work = tuple(one.take() for one in self._groups.values() if one.forward)
-        if not work:
+        if not self._work:
             return None
         step = StepStats(
             started_s=started_s,
@@ -107,8 +82,19 @@ class StepRecorder:
             num_waiting=self._num_waiting,
             kv_usage_fraction=self._kv_usage_fraction,
             num_preemptions=self._num_preemptions,
-            work=work,
+            work=tuple(
+                StepWork(
+                    group=group,
+                    num_prefill_tokens=prefill,
+                    num_decode_tokens=decode,
+                    num_context_tokens=context,
+                    num_forward_tokens=forward,
+                    num_query_key_pairs=pairs,
+                )
+                for group, (prefill, decode, context, forward, pairs) in self._work.items()
+            ),
         )
+        self._work = {}
         self._num_preemptions = 0
         return step
 
@@ -128,13 +114,6 @@ class StepRecorder:
     def log(self) -> None:
         """Print nothing (vLLM's logger's interface)."""
 
-    def _forget(self, request_id: str) -> None:
-        counts, _ = self._requests.pop(request_id, (None, 0))
-        if counts is not None:
-            counts.num_requests -= 1
-            if not counts.num_requests and not counts.forward:
-                del self._groups[counts.group]
-
 
 def counting_scheduler(
     scheduler: "type[SchedulerInterface]", count: Count
@@ -149,4 +128,5 @@ def counting_scheduler(
         count(scheduler_output, model_runner_output)
         return scheduler.update_from_output(self, scheduler_output, model_runner_output)
 
-    return type("CountingScheduler", (scheduler,), {"update_from_output": update_from_output})
+    members = {"update_from_output": update_from_output, "__module__": __name__}
+    return type("CountingScheduler", (scheduler,), members)

@@ -7,8 +7,8 @@ _HIDDEN = "***"
 # user:password@ in a URL, every query (presigned URLs, SAS tokens), AWS access key ids, and
 # what follows the names that providers give to secrets.
 _PATTERNS = (
-    re.compile(r"(?<=://)[^/\s@]*:[^/\s@]*(?=@)"),
-    re.compile(r"(?<=\?)[^\s'\"`<>]*=[^\s'\"`<>]*"),
+    re.compile(r"(?<=://)[^\s@]+(?=@)"),
+    re.compile(r"(?<=\?)[^\s'\"`<>]+"),
     re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}"),
     re.compile(
         r"(?i)(?<=AccountKey=)[^;\s'\"]+|(?<=SharedAccessSignature=)[^;\s'\"]+"

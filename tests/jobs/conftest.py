@@ -1,5 +1,6 @@
-"""Fixtures of the command line's tests."""
+"""Fixtures of the tests of the command line and of Dagster."""
 
 from tests.jobs.command_line import promptmill
+from tests.jobs.dagster_runs import instance, model
 
-__all__ = ["promptmill"]
+__all__ = ["instance", "model", "promptmill"]

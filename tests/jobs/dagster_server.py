@@ -106,7 +106,7 @@ def _process(module: list[str], environment: Mapping[str, str], log: Path) -> It
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
     """End the process and what it started: it leads a group of its own."""
-    for kind, wait_s in ((signal.SIGINT, 20), (signal.SIGKILL, 20)):
+    for kind, wait_s in ((signal.SIGTERM, 20), (signal.SIGKILL, 20)):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, kind)
         with contextlib.suppress(subprocess.TimeoutExpired):

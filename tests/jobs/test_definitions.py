@@ -1,13 +1,9 @@
-"""What Dagster is told: assets, checks, jobs, schedules and partitions of the job files."""
+"""What Dagster loads: assets, checks and jobs of the job files, and those that are broken."""
 
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
-from typing import Any
-from zoneinfo import ZoneInfo
 
 import dagster as dg
 import pytest
@@ -15,25 +11,17 @@ import pytest
 from jobs.definitions import definitions_of
 from jobs.settings import read_settings
 from schemas.ids import CODE_VERSION
-from tests.jobs.small_jobs import NAME, settings_of, write_job, write_partitioned_job
+from tests.jobs.dagster_runs import CHECKS
+from tests.jobs.small_jobs import settings_of, write_job, write_partitioned_job
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = ("label_tickets", "summarize_tickets")
-CHECKS = ("every_prompt_is_a_generation_or_a_reject", "the_manifest_matches_the_parts")
-BERLIN = ZoneInfo("Europe/Berlin")
 
 
 @pytest.fixture(scope="module")
 def samples() -> dg.Definitions:
     """The definitions of promptmill's own two job files."""
     return definitions_of(read_settings({}))
-
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    """An instance of Dagster in memory."""
-    with dg.DagsterInstance.ephemeral() as made:
-        yield made
 
 
 def specs(definitions: dg.Definitions) -> dict[str, dg.AssetSpec]:
@@ -43,29 +31,6 @@ def specs(definitions: dg.Definitions) -> dict[str, dg.AssetSpec]:
 
 def names_of_jobs(definitions: dg.Definitions) -> set[str]:
     return {job.name for job in definitions.jobs or ()}
-
-
-def partitions_of(definitions: dg.Definitions, job: str = NAME) -> dg.PartitionsDefinition | None:
-    return specs(definitions)[f"{job}/generations"].partitions_def
-
-
-def tick(
-    definitions: dg.Definitions, at: datetime, instance: dg.DagsterInstance, job: str = NAME
-) -> Any:
-    schedule = definitions.resolve_schedule_def(f"{job}_schedule")
-    context = dg.build_schedule_context(
-        instance=instance,
-        scheduled_execution_time=at,
-        repository_def=definitions.get_repository_def(),
-    )
-    return schedule.evaluate_tick(context)
-
-
-def partitions_started(*arguments: object) -> list[str | None]:
-    return [request.partition_key for request in tick(*arguments).run_requests or ()]
-
-
-# ------------------------------------------------------------------------------ the sample jobs
 
 
 def test_each_sample_job_has_a_plan_its_generations_and_their_lineage(samples):
@@ -149,144 +114,6 @@ def test_steps_are_processes_of_their_own_one_at_a_time(samples):
     assert samples.executor.name == "multiprocess"
     assert samples.executor.get_config_field is not None
     assert samples.resolve_job_def("label_tickets").executor_def is samples.executor
-
-
-# ---------------------------------------------------------------------------------- partitions
-
-
-def test_daily_partitions_go_from_the_first_day_to_the_last_inclusive(tmp_path):
-    write_partitioned_job(tmp_path, {"daily": {"start": "2026-03-27", "end": "2026-03-30"}})
-
-    partitions = partitions_of(definitions_of(settings_of(tmp_path)))
-
-    assert partitions is not None
-    assert partitions.get_partition_keys() == [f"2026-03-{day}" for day in (27, 28, 29, 30)]
-
-
-def test_days_begin_in_the_timezone_of_the_schedule(tmp_path):
-    write_partitioned_job(
-        tmp_path,
-        {"daily": {"start": "2026-03-27"}},
-        schedule={"cron": "0 2 * * *", "timezone": "Europe/Berlin"},
-    )
-
-    partitions = partitions_of(definitions_of(settings_of(tmp_path)))
-
-    assert isinstance(partitions, dg.DailyPartitionsDefinition)
-    assert partitions.timezone == "Europe/Berlin"
-
-
-def test_named_partitions_are_the_names_of_the_list(tmp_path):
-    write_partitioned_job(tmp_path, {"named": ["north", "south"]})
-
-    partitions = partitions_of(definitions_of(settings_of(tmp_path)))
-
-    assert isinstance(partitions, dg.StaticPartitionsDefinition)
-    assert partitions.get_partition_keys() == ["north", "south"]
-
-
-def test_dynamic_partitions_carry_the_name_of_the_job(tmp_path):
-    write_partitioned_job(tmp_path, {"named": "dynamic"})
-
-    partitions = partitions_of(definitions_of(settings_of(tmp_path)))
-
-    assert isinstance(partitions, dg.DynamicPartitionsDefinition)
-    assert partitions.name == NAME
-
-
-def test_an_input_that_is_not_divided_has_no_partitions(tmp_path):
-    write_job(tmp_path)
-
-    assert partitions_of(definitions_of(settings_of(tmp_path))) is None
-
-
-# ----------------------------------------------------------------------------------- schedules
-
-
-def test_a_tick_of_a_sample_job_runs_the_day_before_it(samples, instance):
-    at = datetime(2026, 11, 4, 2, tzinfo=ZoneInfo("UTC"))
-
-    assert partitions_started(samples, at, instance, "summarize_tickets") == ["2026-11-03"]
-
-
-@pytest.mark.parametrize(
-    ("at", "day"),
-    [
-        (datetime(2026, 3, 29, 3, tzinfo=BERLIN), "2026-03-28"),  # a day of 23 hours begins
-        (datetime(2026, 3, 30, 0, tzinfo=BERLIN), "2026-03-29"),  # and is over
-        (datetime(2026, 10, 26, 0, 30, tzinfo=BERLIN), "2026-10-25"),  # after one of 25
-        (datetime(2026, 12, 31, 23, 30, tzinfo=ZoneInfo("UTC")), "2026-12-31"),  # 2027 there
-        (datetime(2028, 3, 1, 2, tzinfo=BERLIN), "2028-02-29"),
-    ],
-)
-def test_the_day_before_is_a_day_of_the_calendar_in_the_timezone(tmp_path, instance, at, day):
-    write_partitioned_job(
-        tmp_path,
-        {"daily": {"start": "2026-01-01"}},
-        schedule={"cron": "0 2 * * *", "timezone": "Europe/Berlin"},
-    )
-
-    assert partitions_started(definitions_of(settings_of(tmp_path)), at, instance) == [day]
-
-
-@pytest.mark.parametrize("day", [1, 4])
-def test_a_tick_outside_of_the_days_starts_nothing(tmp_path, instance, day):
-    write_partitioned_job(
-        tmp_path,
-        {"daily": {"start": "2026-11-01", "end": "2026-11-02"}},
-        schedule={"cron": "0 2 * * *"},
-    )
-    at = datetime(2026, 11, day, 2, tzinfo=ZoneInfo("UTC"))
-
-    found = tick(definitions_of(settings_of(tmp_path)), at, instance)
-
-    assert not found.run_requests
-    assert found.skip_message == f"{NAME} has no partition for this tick"
-
-
-def test_a_day_is_started_once_however_often_the_schedule_ticks(tmp_path, instance):
-    write_partitioned_job(
-        tmp_path, {"daily": {"start": "2026-11-01"}}, schedule={"cron": "0 * * * *"}
-    )
-    definitions = definitions_of(settings_of(tmp_path))
-
-    keys = {
-        request.run_key
-        for hour in (2, 3)
-        for request in tick(
-            definitions, datetime(2026, 11, 4, hour, tzinfo=ZoneInfo("UTC")), instance
-        ).run_requests
-        or ()
-    }
-
-    assert keys == {"2026-11-03"}
-
-
-def test_a_tick_runs_every_name_of_the_list(tmp_path, instance):
-    write_partitioned_job(tmp_path, {"named": ["a", "b"]}, schedule={"cron": "0 2 * * *"})
-    at = datetime(2026, 11, 4, 2, tzinfo=ZoneInfo("UTC"))
-
-    assert partitions_started(definitions_of(settings_of(tmp_path)), at, instance) == ["a", "b"]
-
-
-def test_a_tick_runs_every_name_that_was_added(tmp_path):
-    write_partitioned_job(tmp_path, {"named": "dynamic"}, schedule={"cron": "0 2 * * *"})
-    definitions = definitions_of(settings_of(tmp_path))
-    at = datetime(2026, 11, 4, 2, tzinfo=ZoneInfo("UTC"))
-
-    with dg.instance_for_test() as instance:
-        instance.add_dynamic_partitions(NAME, ["x", "y"])
-
-        assert partitions_started(definitions, at, instance) == ["x", "y"]
-
-
-def test_a_tick_runs_the_one_input_of_a_job_without_partitions(tmp_path, instance):
-    write_job(tmp_path, schedule={"cron": "0 2 * * 1", "timezone": "Europe/Berlin"})
-
-    at = datetime(2026, 11, 2, 2, tzinfo=BERLIN)
-    requests = tick(definitions_of(settings_of(tmp_path)), at, instance).run_requests
-
-    assert [(one.partition_key, one.run_key) for one in requests or ()] == [(None, at.isoformat())]
 
 
 # ------------------------------------------------------------------------------ broken job files

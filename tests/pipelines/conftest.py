@@ -142,6 +142,7 @@ def make_tools(checkpoint: Checkpoint) -> Callable[..., Tools]:
             "checkpoint": lambda _job: checkpoint,
             "context_length": lambda _job, _checkpoint: 512,
             "open_engine": open_engine,
+            "engine": "echo",
         }
         return Tools(**{**tools, **others})
 

@@ -29,6 +29,7 @@ class EchoRunner:
             open_engine=lambda _job, _checkpoint, length: EchoEngine(
                 max_model_len=length, tokens_per_s=self.tokens_per_s
             ),
+            engine="echo",
         )
         return run(job, tools, limit=limit)
 

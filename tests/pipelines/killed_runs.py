@@ -48,6 +48,7 @@ class Case:
             open_engine=lambda _job, _checkpoint, length: EchoEngine(
                 max_model_len=length, max_num_seqs=8
             ),
+            engine="echo",
             open_output=lambda uri: wrapped(self.store(uri)),
         )
         return run(parse_job(dict(self.job), source="case"), tools)

@@ -167,9 +167,30 @@ def test_the_request_that_kills_engines_is_found_and_no_other_is_condemned(kille
 
 
 def test_a_request_is_condemned_only_on_its_second_death():
-    deaths, _ = run_with_killers(feed_of(1), {0})
+    deaths, _ = run_with_killers(feed_of(2), {1})
 
     assert deaths == 2
+
+
+def test_no_request_is_condemned_by_engines_that_answer_nothing():
+    feed = feed_of(8)
+
+    for _ in range(50):
+        assert feed.next_requests(wide(64))
+        assert feed.engine_died(is_stall=False) is None
+
+
+def test_no_request_is_condemned_by_engines_that_die_at_their_third_request():
+    feed, batches = feed_of(40), []
+    while not feed.is_done:
+        for number, request in enumerate(feed.next_requests(wide(64))):
+            if number == 2:
+                batches.append(feed.engine_died(is_stall=False))
+                break
+            batches.append(feed.answered(answer(request)))
+
+    (batch,) = [batch for batch in batches if batch is not None]
+    assert not [found for found in batch.found() if isinstance(found, Fault)]
 
 
 def test_a_request_that_stalls_engines_times_out():

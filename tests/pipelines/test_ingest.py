@@ -202,3 +202,59 @@ def test_a_file_without_rows_is_read(write_input, make_job):
 
     prompts, files = read(make_job())
     assert (prompts, [file.num_rows for file in files]) == ([], [0])
+
+
+def test_an_empty_id_is_no_id(write_input, make_job):
+    write_input({"id": ["", "b"], "text": ["x", "y"]})
+
+    assert codes(read(make_job())[0]) == ["NULL_ID", None]
+
+
+@pytest.mark.parametrize("given", ["rows.parquet#1", "rows.parquet"])
+def test_an_id_of_the_form_of_a_position_cannot_take_another_rows_key(given, write_input, make_job):
+    write_input({"id": [given, None], "text": ["x", "y"]})
+
+    prompts, _ = read(make_job())
+    assert [p.row_key for p in prompts] == ["rows.parquet#0", "rows.parquet#1"]
+    assert codes(prompts) == ["DUPLICATE_ID", "NULL_ID"]
+
+
+def test_a_file_replaced_while_it_is_read_is_refused(write_input, make_job):
+    write_input({"id": ["a"], "text": ["x"]})
+    job = make_job()
+    files = find_input(job.input.uri)
+    write_input({"id": ["b"], "text": ["other"]})
+
+    with pytest.raises(SettingsError, match="was replaced while it was read"):
+        list(ingest(files, job))
+
+
+def test_a_column_that_is_named_like_a_function_of_jinja_is_refused(write_input, make_job):
+    write_input({"id": ["a"], "text": ["x"], "range": ["y"]})
+
+    with pytest.raises(SettingsError, match="rename the column"):
+        read(make_job(prompt={"user": "{{ text }} {{ range }}"}))
+
+
+def test_values_that_python_cannot_hold_are_rejects_and_nanoseconds_are_text(write_input, make_job):
+    write_input(
+        pa.table(
+            {
+                "id": ["a", "b"],
+                "text": ["x", "y"],
+                "at": pa.array([1, 1_000_000_001], pa.timestamp("ns")),
+                "day": pa.array([0, 2**31 - 1], pa.date32()),
+            }
+        )
+    )
+
+    prompts, _ = read(make_job(prompt={"user": "{{ at }}"}))
+    assert prompts[1].messages[0].content == "1970-01-01 00:00:01.000000001"
+    assert codes(read(make_job(prompt={"user": "{{ text }} {{ day }}"}))[0]) == [None, "NOT_TEXT"]
+
+
+def test_dictionary_encoded_ids_and_texts_are_read(write_input, make_job):
+    words = pa.array(["a", "b"]).dictionary_encode()
+    write_input(pa.table({"id": words, "text": words}))
+
+    assert [p.row_key for p in read(make_job())[0]] == ["a", "b"]

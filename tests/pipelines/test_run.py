@@ -338,3 +338,88 @@ def test_the_manifest_is_the_last_thing_written(many_batches, make_tools):
 
     (key,) = {path for path in open_store(many_batches.output.uri).list_names("") if "run1" in path}
     assert written_manifest(open_store(f"{many_batches.output.uri}/{key}")) is None
+
+
+def test_a_rehearsal_with_another_engine_is_another_run(many_batches, make_tools):
+    rehearsal = run(many_batches, make_tools())
+    real = run(many_batches, make_tools(engine="another"))
+
+    assert real.run_key != rehearsal.run_key
+    assert real.num_reused_batches == 0
+
+
+def test_a_trial_never_takes_the_place_of_a_real_run(many_batches, make_tools):
+    output = open_store(many_batches.output.uri)
+    run(many_batches, make_tools(), limit=5)
+    real = run(many_batches, make_tools(engine="another"))
+    run(many_batches, make_tools(engine="another"), limit=7)
+    run(many_batches, make_tools())
+
+    assert current_run(output) == real.run_key
+
+
+def test_a_run_that_ends_after_a_later_one_does_not_take_its_place(
+    write_input, make_job, make_tools
+):
+    write_input(texts(20))
+    job, later = make_job(), make_job(sampling={"max_tokens": 3})
+    made = []
+
+    def late(*_):
+        made.append(run(later, make_tools()))
+        return EchoEngine(max_model_len=512)
+
+    run(job, make_tools(open_engine=late))
+    assert current_run(open_store(job.output.uri)) == made[0].run_key
+
+
+def test_files_of_others_beside_ours_are_ignored_and_kept(many_batches, make_tools):
+    output = open_store(many_batches.output.uri)
+    key = run(many_batches, make_tools()).run_key
+    foreign = ["current/.DS_Store", f"{key}/attempts/notes.txt", f"{key}/generations/my.parquet"]
+    for name in foreign:
+        output.put(name, b"mine")
+    output.delete(f"{key}/manifest.json")
+
+    run(many_batches, make_tools())
+    assert [output.get(name) for name in foreign] == [b"mine"] * 3
+
+
+def test_the_copy_of_the_pointer_is_put_right_by_the_next_run(many_batches, make_tools):
+    output = open_store(many_batches.output.uri)
+    report = run(many_batches, make_tools())
+    output.put("current.json", b"junk")
+
+    run(many_batches, make_tools())
+    assert report.run_key.encode() in output.get("current.json")
+
+
+def test_an_output_inside_the_input_is_refused(write_input, make_job, make_tools):
+    folder = write_input(texts(3))
+
+    with pytest.raises(SettingsError, match="lies in the input"):
+        run(make_job(output={"uri": f"{folder}/out"}), make_tools())
+
+
+def test_ten_rows_that_kill_the_engine_among_a_thousand_are_found(
+    write_input, make_job, make_tools, rows_of, chat
+):
+    columns = texts(1024)
+    for i in range(0, 1000, 100):
+        columns["text"][i] += " POISON"
+    write_input(columns)
+    poison = EchoFaults(poison=tuple(chat.encode_answer("POISON")))
+
+    report = run(make_job(), make_tools(poison))
+    assert report.rejects_by_code == {"ENGINE_CRASH": 10}
+    assert {row["row_key"] for row in rows_of(report.run_uri)[1]} == {
+        f"r{i}" for i in range(0, 1000, 100)
+    }
+
+
+def test_an_engine_that_never_answers_rejects_no_row(write_input, make_job, make_tools):
+    write_input(texts(8))
+
+    with pytest.raises(EngineDiedError, match="gave no answer"):
+        run(make_job(), make_tools(EchoFaults(dies_at=1)))
+    assert run(make_job(), make_tools()).num_generations == 8

@@ -54,3 +54,11 @@ def test_a_template_without_a_column_is_refused():
 def test_a_template_that_reaches_out_without_a_row_is_refused_at_once():
     with pytest.raises(SettingsError, match="what a template may not"):
         RowTemplate("{{ ''.__class__ ~ a }}")
+
+
+@pytest.mark.parametrize("source", ["{{ {'a': 1}[text] }}", "{{ text | attr(text) }}"])
+def test_a_name_that_was_looked_up_in_a_row_is_not_told(source):
+    with pytest.raises(RenderError) as caught:
+        RowTemplate(source).render({"text": "canary0"})
+
+    assert "canary0" not in str(caught.value)

@@ -37,6 +37,15 @@ def job(**changes):
         ({"name": "a b"}, "`name`"),
         ({"input": {"uri": "in/{partition}.parquet"}}, "holds {partition}"),
         ({"partitions": {"daily": {"start": "2026-11-01"}}}, "does not hold {partition}"),
+        (
+            {
+                "partitions": {"daily": {"start": "2026-11-01"}},
+                "input": {"uri": "in/{partition}"},
+                "output": {"uri": "out"},
+            },
+            "output.uri does not hold {partition}",
+        ),
+        ({"prompt": {"column": "text", "system": "\ud800"}}, "half a character"),
         ({"partitions": {"daily": {"start": "yesterday"}}}, "`partitions.daily.start`"),
         ({"partitions": {"daily": {"strt": 1}}}, "`partitions.daily.strt`; did you mean `start`?"),
         ({"limits": {"deadline": "soon"}}, "`limits.deadline`"),
@@ -102,3 +111,20 @@ def test_the_committed_json_schema_is_that_of_the_code():
     path = Path(__file__).parents[2] / "schemas" / "job.schema.json"
 
     assert json.loads(path.read_text()) == JobSpec.model_json_schema()
+
+
+@pytest.mark.parametrize(
+    ("partitions", "good", "bad"),
+    [
+        ({"daily": {"start": "2026-11-01"}}, "2026-11-30", "2026-10-31"),
+        ({"daily": {"start": "2026-11-01", "end": "2026-11-02"}}, "2026-11-02", "2026-12-25"),
+        ({"daily": {"start": "2026-11-01"}}, "2026-11-01", "2026-13-01"),
+        ({"named": ["north", "south"]}, "north", "nort"),
+    ],
+)
+def test_only_partitions_that_there_are_can_be_asked_for(partitions, good, bad):
+    found = job(partitions=partitions, input={"uri": "in/{partition}"}).partitions
+
+    found.check(good)
+    with pytest.raises(SettingsError, match="no partition"):
+        found.check(bad)

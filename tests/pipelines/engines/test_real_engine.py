@@ -1,21 +1,16 @@
 """vLLM itself on the bundled INT8 model."""
 
+import itertools
+import json
 import math
 import os
-import signal
 import subprocess
 import sys
 
 import pytest
 
-from pipelines.engines.child_process import ROOT
-from schemas.errors import EngineDiedError, SettingsError
 from tests.pipelines.engines.conftest import MAX_MODEL_LEN, answers_of
-from tests.pipelines.engines.processes import (
-    is_gone_within,
-    is_group_empty,
-    listening_addresses,
-)
+from tests.pipelines.engines.processes import listening_addresses
 
 pytestmark = pytest.mark.engine
 
@@ -57,8 +52,6 @@ def test_facts_say_what_the_engine_is(engine):
 @pytest.mark.slow
 def test_greedy_answers_are_those_of_plain_vllm(engine, make_request, int8_checkpoint):
     """All but one: batches of other sizes may differ in the last bit, and in a token by it."""
-    import json
-
     asked = [make_request(i, question) for i, question in enumerate(QUESTIONS)]
     environment = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "OMP_NUM_THREADS": "1"}
     plain = subprocess.run(
@@ -152,7 +145,7 @@ def test_steps_follow_each_other_without_a_gap_and_never_hold_more_than_max_num_
 
     _, steps = answers_of(engine, asked)
 
-    for earlier, later in zip(steps, steps[1:], strict=False):
+    for earlier, later in itertools.pairwise(steps):
         assert later.started_s == pytest.approx(earlier.started_s + earlier.duration_s, abs=1e-6)
     assert max(step.num_running for step in steps) == 8
     assert max(step.num_waiting for step in steps) > 0
@@ -187,8 +180,6 @@ def test_an_answer_ends_at_the_end_token_or_at_a_stop_string_or_at_max_tokens(
 
 @pytest.mark.slow
 def test_a_json_schema_constrains_the_answer(engine, make_request, tokenizer):
-    import json
-
     schema = (
         '{"type":"object","properties":{"city":{"enum":["Paris","Rome"]}},'
         '"required":["city"],"additionalProperties":false}'
@@ -231,90 +222,3 @@ def test_no_prompt_and_no_output_is_in_the_log(engine, make_request, engine_log)
     assert answers[2].error is not None
     assert "xylo" not in answers[2].error
     assert "xylo" not in engine_log.read_text()
-
-
-# --------------------------------------------------------------------------------- life and death
-
-
-def test_a_stopped_engine_is_a_stall_and_nothing_of_it_is_left(open_engine, make_request, tmp_path):
-    with open_engine(log=tmp_path / "log", stall_timeout_s=2.0) as engine:
-        _ = engine.facts
-        engine.submit([make_request(1, QUESTIONS[0], max_tokens=200, ignore_eos=True)])
-        engine.poll(30.0)
-        pid = engine._child.pid
-        os.kill(pid, signal.SIGSTOP)
-
-        with pytest.raises(EngineDiedError) as death:
-            while True:
-                engine.poll(5.0)
-        assert death.value.is_stall
-        assert is_group_empty(pid)
-
-
-def test_a_killed_engine_is_dead_within_two_seconds(open_engine, make_request, tmp_path):
-    import time
-
-    with open_engine(log=tmp_path / "log") as engine:
-        _ = engine.facts
-        engine.submit([make_request(1, QUESTIONS[0], max_tokens=200, ignore_eos=True)])
-        engine.poll(30.0)
-        os.kill(engine._child.pid, signal.SIGKILL)
-        began = time.monotonic()
-
-        with pytest.raises(EngineDiedError, match="signal SIGKILL after"):
-            while True:
-                engine.poll(5.0)
-        assert time.monotonic() - began < 2.0
-        assert is_group_empty(engine._child.pid)
-
-
-def test_closing_a_busy_engine_leaves_no_process(open_engine, make_request, tmp_path):
-    engine = open_engine(log=tmp_path / "log")
-    engine.submit([make_request(1, QUESTIONS[0], max_tokens=200, ignore_eos=True)])
-    _ = engine.facts
-    engine.poll(30.0)
-
-    engine.close()
-
-    assert is_group_empty(engine._child.pid)
-
-
-def test_an_engine_whose_parent_is_killed_is_gone_within_five_seconds(int8_checkpoint):
-    code = (
-        "import os, sys, time\n"
-        "from pipelines.engines import open_vllm\n"
-        "from pipelines.engines.settings import EngineDevice, engine_settings\n"
-        "from schemas.checkpoints import Checkpoint\n"
-        "checkpoint = Checkpoint(path=sys.argv[1], model_id='m', model_revision=None,\n"
-        "    weights='int8', quantization=None, files=(), weights_hash='h')\n"
-        "device = EngineDevice(kind='cpu', name='x', cpu_ids=(0,), free_memory_bytes=4 * 10**9)\n"
-        "settings = engine_settings(device, checkpoint, max_model_len=256)\n"
-        "engine = open_vllm(checkpoint, settings, environment=os.environ)\n"
-        "_ = engine.facts\n"
-        "print(engine._child.pid, flush=True)\n"
-        "time.sleep(600)\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(
-        [sys.executable, "-c", code, int8_checkpoint.path],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=environment,
-    ) as parent:
-        pid = int(parent.stdout.readline())
-        parent.kill()
-
-    assert is_gone_within(pid, 5.0)
-
-
-def test_a_folder_that_vllm_cannot_load_is_refused_as_settings(
-    open_engine, int8_checkpoint, tmp_path, monkeypatch
-):
-    """The model's own context is 8,192 tokens; vLLM refuses more."""
-    from tests.pipelines.engines import conftest
-
-    monkeypatch.setattr(conftest, "MAX_MODEL_LEN", 10_000)
-
-    with open_engine(log=tmp_path / "log") as engine, pytest.raises(SettingsError, match="10000"):
-        _ = engine.facts

@@ -38,6 +38,7 @@ def output(**fields):
         (request(allowed_token_ids=(5, 1000)), "one of allowed_token_ids is outside"),
         (request(logprob_token_ids=tuple(range(129))), "129 logprob_token_ids, the limit is 128"),
         (request(logprob_token_ids=(-1,)), "one of logprob_token_ids is outside"),
+        (request(temperature=0.001), "temperature 0.001 is neither 0 nor at least 0.01"),
     ],
 )
 def test_what_would_harm_the_engine_is_refused_with_the_numbers(asked, why):

@@ -1,3 +1,4 @@
+import contextlib
 import os
 
 import pytest
@@ -22,10 +23,8 @@ def pipe():
     ends = os.pipe()
     yield ends
     for end in ends:
-        try:
+        with contextlib.suppress(OSError):
             os.close(end)
-        except OSError:
-            pass
 
 
 def through(value):
