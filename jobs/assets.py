@@ -17,6 +17,7 @@ from jobs.metadata import (
     run_metadata,
 )
 from jobs.partitions import partition_of, partitions_of
+from jobs.rejects import too_many_rejects
 from jobs.resources import Machine, told_to_dagster
 from pipelines.identity import output_uri
 from pipelines.ledger import LINEAGE_KEY, current_run, written_manifest
@@ -148,9 +149,6 @@ def current_manifest(job: JobSpec, partition: str | None) -> tuple[Store, Manife
 
 
 def _warn_of_rejects(context: dg.AssetExecutionContext, job: JobSpec, report: RunReport) -> None:
-    allowed = job.limits.max_rejects
-    if allowed is not None and report.num_rejects > allowed * report.num_rows:
-        context.log.warning(
-            f"{report.num_rejects} of {report.num_rows} rows were rejected, more than "
-            f"limits.max_rejects = {allowed}: {report.rejects_by_code}"
-        )
+    fault = too_many_rejects(report, job.limits.max_rejects)
+    if fault is not None:
+        context.log.warning(str(fault))

@@ -8,9 +8,8 @@ from jobs.commands.choice import Choice, chosen_job
 from jobs.commands.ending import Ending, printable
 from jobs.commands.texts import codes, count, pairs, rate, usd
 from jobs.display import display
+from jobs.rejects import too_many_rejects
 from jobs.settings import Settings, read_settings
-from schemas.errors import TooManyRejectsError
-from schemas.job_spec import JobSpec
 from schemas.runs import RunReport
 
 if TYPE_CHECKING:
@@ -51,7 +50,11 @@ def run_job(choice: Choice) -> Ending:
         console.print(f"outputs: {report.run_uri}", soft_wrap=True)
         console.print(_said_of_reuse(report), soft_wrap=True)
 
-    return Ending(fields=dataclasses.asdict(report), show=show, fault=_too_many(job, report))
+    return Ending(
+        fields=dataclasses.asdict(report),
+        show=show,
+        fault=too_many_rejects(report, job.limits.max_rejects),
+    )
 
 
 def _new_log(settings: Settings) -> Path:
@@ -92,34 +95,6 @@ def _said_of_reuse(report: RunReport) -> str:
     if reused:
         return f"{count(reused)} of {count(batches)} batches were committed before and are reused"
     return f"check it: promptmill verify {report.run_uri}"
-
-
-def _too_many(job: JobSpec, report: RunReport) -> TooManyRejectsError | None:
-    """Return why the rejects are too many, if they are.
-
-    Without a limit only a run that answered nothing is; with one, also a run with an
-    unreadable file: nobody knows how many rows it holds.
-    """
-    allowed, found = job.limits.max_rejects, report.rejects_by_code
-    num_files = found.get("FILE_UNREADABLE", 0)
-    if allowed is None:
-        if report.num_generations or not report.num_rows:
-            return None
-        return TooManyRejectsError(
-            f"not one of {report.num_rows:,} rows was answered: {codes(found)}"
-        )
-    if num_files and allowed < 1:
-        return TooManyRejectsError(
-            f"{num_files:,} file(s) could not be read, and how many rows they hold is not known; "
-            f"rejects: {codes(found)}"
-        )
-    if report.num_rejects <= allowed * report.num_rows:
-        return None
-    return TooManyRejectsError(
-        f"{report.num_rejects:,} of {report.num_rows:,} rows were rejected "
-        f"({report.num_rejects / report.num_rows:.1%}: {codes(found)}); "
-        f"limits.max_rejects allows {allowed:.1%}"
-    )
 
 
 def _show_samples(console: "Console", samples: list[tuple[str, str]]) -> None:
