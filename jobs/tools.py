@@ -105,8 +105,10 @@ def _open_vllm(
     engine_device = EngineDevice(
         kind=device.kind,
         name=device.name,
-        cpu_ids=tuple(sorted(os.sched_getaffinity(0))),
+        cpu_ids=tuple(sorted(os.sched_getaffinity(0)))[: device.num_cores],
         free_memory_bytes=psutil.virtual_memory().available,
+        num_devices=device.num_devices,
+        flags=device.flags,
     )
     settings = engine_settings(
         engine_device, checkpoint, max_model_len=max_model_len, overrides=overrides

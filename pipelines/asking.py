@@ -109,9 +109,18 @@ class AskForText:
         """Return the texts; detokenized on all cores."""
         texts = self._chat.decode([one.token_ids for (one,) in answers])
         return [
-            Meaning(text=text, finish_reason=one.finish_reason, stop_reason=one.stop_reason)
+            Meaning(
+                text=_until(text, one.stop_reason),
+                finish_reason=one.finish_reason,
+                stop_reason=one.stop_reason,
+            )
             for text, (one,) in zip(texts, answers, strict=True)
         ]
+
+
+def _until(text: str, stop: str | None) -> str:
+    """Return the text before the stop string that ended it; the tokens still hold that one."""
+    return text if stop is None else text.partition(stop)[0]
 
 
 class AskForJson(AskForText):

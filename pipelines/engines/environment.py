@@ -48,9 +48,9 @@ def child_environment(
     """Return the environment of the engine's process.
 
     All cores compute, none is reserved for a scheduler process. Threads are not bound to
-    cores: vLLM's own binding reaches only workers in processes of their own, and bound threads
-    were no faster on a quiet machine and slower on a busy one. They wait for the next parallel
-    region awake for 5 ms, vLLM's choice; Intel's 200 ms cost 13 % beside other work, 0 ms 30 %.
+    cores: vLLM's own binding reaches only workers in processes of their own, and binding made no
+    difference here. They wait for the next parallel region awake for 5 ms, vLLM's choice:
+    beside other work Intel's 200 ms cost 13 %, and 0 ms 30 % (docs/decisions/0004).
     """
     environment = {
         name: value

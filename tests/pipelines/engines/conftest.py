@@ -10,6 +10,7 @@ import psutil
 import pytest
 from tokenizers import Tokenizer
 
+from jobs.settings import read_settings
 from pipelines import models, quantize
 from pipelines.engines import VllmEngine, open_vllm
 from pipelines.engines.settings import EngineDevice, EngineOverrides, engine_settings
@@ -21,8 +22,8 @@ PROMPT = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
 
 
 @pytest.fixture(scope="session")
-def int8_checkpoint(pytestconfig: pytest.Config) -> Checkpoint:
-    """The bundled model in INT8; made once and kept in pytest's cache."""
+def int8_checkpoint() -> Checkpoint:
+    """The bundled model in INT8; made once and kept where `promptmill run` keeps it."""
     folder = os.environ.get("PROMPTMILL_TEST_CHECKPOINT")
     if folder is not None:
         return Checkpoint(
@@ -34,11 +35,8 @@ def int8_checkpoint(pytestconfig: pytest.Config) -> Checkpoint:
             files=(),
             weights_hash="test",
         )
-    cache = pytestconfig.cache
-    assert cache is not None
-    return quantize.prepare(
-        models.BUNDLED_ID, weights="int8", cache_dir=cache.mkdir("checkpoints"), report=print
-    )
+    cache_dir = read_settings().cache_dir
+    return quantize.prepare(models.BUNDLED_ID, weights="int8", cache_dir=cache_dir, report=print)
 
 
 @pytest.fixture(scope="session")
