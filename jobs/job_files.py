@@ -75,10 +75,17 @@ def load_job(path: Path, overrides: Sequence[str] = ()) -> JobSpec:
     """Return the job in this file, with `key.path=value` overrides in their places.
 
     Raises:
-        SettingsError: not YAML, not a job, or its name is not the file's.
+        SettingsError: not YAML, not a job, its name is not the file's, or the file sends all
+            partitions to one output (an override may: then it is one partition's).
     """
     fields = overridden(read_fields(path), overrides)
     job = parse_job(fields, source=str(path))
+    is_one_off = any(override.startswith("output.uri=") for override in overrides)
+    if job.partitions is not None and "{partition}" not in job.output.uri and not is_one_off:
+        raise SettingsError(
+            f"{path}: the job has partitions, and output.uri does not hold {{partition}}: "
+            "each partition would replace the one before for its readers"
+        )
     if job.name != path.stem:
         raise SettingsError(f"{path}: `name` is {job.name}, the file's name says {path.stem}")
     return job

@@ -20,8 +20,9 @@ from pipelines.plan_parts import PLAN_KEY, written_plan
 from pipelines.storage import Store, StoredObject
 from schemas.errors import SettingsError
 
-RunState = Literal["current", "superseded", "unfinished", "not_planned"]
-"""`superseded`: finished, and not the one that readers read. `not_planned`: has no plan yet."""
+RunState = Literal["current", "superseded", "other_partition", "unfinished", "not_planned"]
+"""`superseded`: finished, and not the one that readers read; `other_partition`: likewise, and
+of another partition than that one, so nothing replaces it. `not_planned`: has no plan yet."""
 
 _RUN_KEY = re.compile(r"[a-z]+[0-9]+-[0-9a-f]{64}")
 _DRAFTS_KEPT_S = 24 * 3600.0
@@ -69,10 +70,12 @@ def survey(output: Store) -> Collection:
             f"  found: {names or 'nothing'}"
         )
     current = current_run(output)
+    plan = None if current is None else written_plan(output.child(current))
+    partition = None if plan is None else plan.partition
     return Collection(
         output_uri=output.uri,
         runs=tuple(
-            _stored_run(output.child(key), key, found, is_current=key == current)
+            _stored_run(output.child(key), key, found, is_current=key == current, of=partition)
             for key, found in sorted(objects.items())
         ),
     )
@@ -115,12 +118,16 @@ def collect(output: Store, *, superseded: bool) -> Collection:
 
 
 def _stored_run(
-    run: Store, key: str, objects: Sequence[StoredObject], *, is_current: bool
+    run: Store, key: str, objects: Sequence[StoredObject], *, is_current: bool, of: str | None
 ) -> StoredRun:
+    """Describe one run, where the current run is one `of` this partition."""
     unnamed = frozenset(_unnamed(run))
+    state = _state({item.key for item in objects}, is_current=is_current)
+    plan = written_plan(run)
+    is_other = plan is not None and plan.partition != of
     return StoredRun(
         run_key=key,
-        state=_state({item.key for item in objects}, is_current=is_current),
+        state="other_partition" if is_other and state == "superseded" else state,
         num_objects=len(objects),
         num_bytes=sum(item.num_bytes for item in objects),
         orphans=tuple(sorted(unnamed)),

@@ -257,8 +257,6 @@ class JobSpec(Section):
             raise ValueError("input.uri holds {partition}, and the job has no partitions")
         if self.partitions is not None and not holds:
             raise ValueError("the job has partitions, and input.uri does not hold {partition}")
-        if self.partitions is not None and "{partition}" not in self.output.uri:
-            raise ValueError("the job has partitions, and output.uri does not hold {partition}")
         return self
 
     def identity(self) -> dict[str, object]:

@@ -7,6 +7,7 @@ import pytest
 from pipelines.audit import audit
 from pipelines.collect import collect, survey
 from pipelines.ledger import current_run
+from pipelines.run import run
 from pipelines.storage import Store, open_store
 from pipelines.storage.local import LocalStore
 from schemas.errors import SettingsError
@@ -163,3 +164,23 @@ def test_a_half_written_file_goes_only_when_it_is_a_day_old(new, output):
     collect(output, superseded=False)
 
     assert (young.exists(), aged.exists()) == (True, False)
+
+
+def test_a_finished_run_of_another_partition_is_never_superseded(
+    write_input, make_job, make_tools, tmp_path
+):
+    write_input({"id": ["a"], "text": ["x"]}, "mon.parquet")
+    write_input({"id": ["b"], "text": ["y"]}, "tue.parquet")
+    job = make_job(
+        input={"uri": str(tmp_path / "in" / "{partition}.parquet")},
+        partitions={"named": ["mon", "tue"]},
+    )
+    made = [run(job, make_tools(), partition=day) for day in ("mon", "tue")]
+
+    found = collect(open_store(job.output.uri), superseded=True)
+    assert {one.run_key: one.state for one in found.runs} == {
+        made[0].run_key: "other_partition",
+        made[1].run_key: "current",
+    }
+    assert found.deleted_runs == ()
+    assert audit(open_store(made[0].run_uri)).faults == ()

@@ -37,14 +37,6 @@ def job(**changes):
         ({"name": "a b"}, "`name`"),
         ({"input": {"uri": "in/{partition}.parquet"}}, "holds {partition}"),
         ({"partitions": {"daily": {"start": "2026-11-01"}}}, "does not hold {partition}"),
-        (
-            {
-                "partitions": {"daily": {"start": "2026-11-01"}},
-                "input": {"uri": "in/{partition}"},
-                "output": {"uri": "out"},
-            },
-            "output.uri does not hold {partition}",
-        ),
         ({"prompt": {"column": "text", "system": "\ud800"}}, "half a character"),
         ({"partitions": {"daily": {"start": "yesterday"}}}, "`partitions.daily.start`"),
         ({"partitions": {"daily": {"strt": 1}}}, "`partitions.daily.strt`; did you mean `start`?"),
