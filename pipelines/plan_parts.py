@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.storage import Store
-from pipelines.tables import parquet_writer
+from pipelines.tables import own_file, parquet_writer
 from schemas.commits import from_json, to_json
 from schemas.errors import VerificationError
 from schemas.ids import sha256_hex
@@ -104,7 +104,9 @@ def read_batches(store: Store, plan: Plan, batches: Iterable[PlannedBatch]) -> I
             if batch.num_rows == 0:
                 yield BatchRows(batch=batch, rows=PLAN_ROWS.empty_table())
             else:
-                yield BatchRows(batch=batch, rows=file.read_row_group(batch.row_group))
+                yield BatchRows(
+                    batch=batch, rows=file.read_row_group(batch.row_group, use_threads=False)
+                )
 
 
 def _opened(store: Store, part: PlanPart) -> pq.ParquetFile:
@@ -114,4 +116,4 @@ def _opened(store: Store, part: PlanPart) -> pq.ParquetFile:
         raise VerificationError(f"{part.key}: named by the plan, and absent") from None
     if sha256_hex(content) != part.sha256:
         raise VerificationError(f"{part.key}: bytes differ from those that were planned")
-    return pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
+    return own_file(content)
