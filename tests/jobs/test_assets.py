@@ -119,7 +119,10 @@ def test_more_rejects_than_allowed_are_a_warning_and_no_failure(tmp_path, instan
     result = run_job(tmp_path, instance)
 
     assert result.success
-    assert "1 of 2 rows were rejected, more than limits.max_rejects = 0.1" in capfd.readouterr().err
+    told = capfd.readouterr().err
+    assert (
+        "1 of 2 rows were rejected (50.0%: NULL_PROMPT 1); limits.max_rejects allows 10.0%" in told
+    )
 
 
 # ------------------------------------------------------------------------------------- failures
