@@ -7,8 +7,9 @@ from zoneinfo import ZoneInfo
 import dagster as dg
 
 from schemas.errors import SettingsError
-from schemas.job_spec import Daily, JobSpec
+from schemas.job_spec import JobSpec
 from schemas.names import checked_segment
+from schemas.partitions import Daily
 
 
 def partitions_of(job: JobSpec) -> dg.PartitionsDefinition | None:

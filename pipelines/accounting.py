@@ -36,8 +36,6 @@ class Meter:
 
     num_devices: int = 1
     busy_s: float = 0.0
-    num_steps_without_work: int = 0
-    num_steps: int = 0
     num_prefill_tokens: int = 0
     num_decode_tokens: int = 0
     uses: dict[int, GroupUse] = field(default_factory=dict)
@@ -47,9 +45,7 @@ class Meter:
         weights = [work_weight(work) for work in step.work]
         total = sum(weights)
         if total <= 0:
-            self.num_steps_without_work += 1
             return
-        self.num_steps += 1
         self.busy_s += step.duration_s
         for work, weight in zip(step.work, weights, strict=True):
             use = self.uses.setdefault(work.group, GroupUse())
@@ -85,7 +81,6 @@ class Spent:
     wasted_s: float = 0.0
     num_devices: int = 1
     num_restarts: int = 0
-    num_lost_batches: int = 0
     num_rows: int = 0
     num_batches: int = 0
     num_cached_tokens: int = 0

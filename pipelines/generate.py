@@ -208,4 +208,3 @@ class _Work:
             commit, device_s = self._commits.popleft()
             if commit.result().epoch != self._epoch:
                 self.spent.wasted_s += device_s / self.spent.num_devices
-                self.spent.num_lost_batches += 1
