@@ -11,6 +11,7 @@ from pipelines.answered import AnsweredBatch
 from schemas.checkpoints import Checkpoint
 from schemas.ids import CODE_VERSION
 from schemas.lineage import BatchLineage
+from schemas.output_lengths import OutputLengths
 from schemas.prompts import Fault
 from schemas.runs import RunIdentity
 
@@ -66,6 +67,8 @@ def batch_lineage(
         num_shared_prompt_tokens=_sum(shared, "num_prompt_tokens"),
         num_shared_output_tokens=_sum(shared, "num_output_tokens"),
         predicted_output_tokens=batch.predicted_output_tokens,
+        max_output_tokens=batch.max_output_tokens,
+        output_lengths=_output_lengths(answered).to_text(),
         num_truncated_rows=frame.filter(pl.col("num_truncated_tokens") > 0).height,
         num_finished_stop=finished["stop"],
         num_finished_length=finished["length"],
@@ -94,6 +97,7 @@ def batch_lineage(
         weights=checkpoint.weights,
         weights_hash=checkpoint.weights_hash,
         profile_id=identity.profile_id,
+        prompt_id=identity.prompt_id,
         settings=json.dumps(facts.settings if facts else {}, sort_keys=True),
         code_version=CODE_VERSION,
     )
@@ -113,6 +117,15 @@ def _asked_tokens(answered: AnsweredBatch) -> tuple[int, int, int]:
             num_cached += found[0].num_cached_tokens or 0
             num_output += sum(len(one.token_ids) for one in found)
     return num_prompt, num_cached, num_output
+
+
+def _output_lengths(answered: AnsweredBatch) -> OutputLengths:
+    prompt_tokens = answered.rows["num_prompt_tokens"].to_pylist()
+    return OutputLengths.of(
+        (num_tokens, sum(len(one.token_ids) for one in found))
+        for num_tokens, found in zip(prompt_tokens, answered.answers, strict=False)
+        if not isinstance(found, Fault)
+    )
 
 
 def _sum(frame: pl.DataFrame, column: str) -> int:

@@ -47,7 +47,7 @@ class History:
 
     `tokens_per_device_s` counts prompt and output tokens per second of engine steps, at the
     median batch and at its 10th and 90th percentile. `output_fraction` is output tokens
-    over those that their plans expected, `idle_fraction` idle over busy seconds.
+    over those that were possible at most, `idle_fraction` idle over busy seconds.
     """
 
     num_runs: int
@@ -113,10 +113,10 @@ def by_history(
 ) -> Forecast:
     """Return what the pending batches take if they go as earlier ones did.
 
-    tokens = prompt tokens + planned output tokens x `output_fraction`;
+    tokens = prompt tokens + most output tokens x `output_fraction`;
     seconds = load + tokens / (tokens per device-second x devices) x (1 + `idle_fraction`).
     """
-    num_output = round(_planned_output(pending) * history.output_fraction)
+    num_output = round(sum(batch.max_output_tokens for batch in pending) * history.output_fraction)
     tokens = _prompt(pending) + num_output
     rates = (
         history.tokens_per_device_s,
@@ -127,7 +127,7 @@ def by_history(
     basis = (
         f"{history.num_batches} batches of {history.num_runs} earlier runs on "
         f"{history.device_name}: {history.tokens_per_device_s:,.0f} tokens per device-second, "
-        f"{history.output_fraction:.0%} of the planned output tokens"
+        f"{history.output_fraction:.0%} of the output tokens that were possible"
     )
     seconds = [history.load_s + one for one in busy]
     price = history.num_devices * usd_per_device_hour / 3600
@@ -191,7 +191,7 @@ def _history(
     middle = sum(one.num_prompt_tokens + one.num_output_tokens for one in batches) / sum(
         one.device_s for one in batches
     )
-    planned = sum(one.predicted_output_tokens for one in batches)
+    possible = sum(one.max_output_tokens for one in batches)
     return History(
         num_runs=num_runs,
         num_batches=len(batches),
@@ -200,7 +200,9 @@ def _history(
         tokens_per_device_s=middle,
         low_tokens_per_device_s=min(rates[len(rates) // 10], middle * (1 - _MIN_SPREAD)),
         high_tokens_per_device_s=max(rates[-1 - len(rates) // 10], middle * (1 + _MIN_SPREAD)),
-        output_fraction=sum(one.num_output_tokens for one in batches) / planned if planned else 1.0,
+        output_fraction=sum(one.num_output_tokens for one in batches) / possible
+        if possible
+        else 1.0,
         idle_fraction=idle_fraction,
         load_s=median(load_s) if load_s else LOAD_S,
     )

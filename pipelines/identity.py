@@ -13,6 +13,7 @@ from schemas.names import checked_segment
 from schemas.runs import RunIdentity
 
 PROFILE_SCHEME = "pf1"
+PROMPT_SCHEME = "pt1"
 
 
 def input_uri(job: JobSpec, partition: str | None) -> str:
@@ -83,6 +84,7 @@ def identify(
     return RunIdentity(
         run_key=key,
         profile_id=profile,
+        prompt_id=content_id(PROMPT_SCHEME, {"prompt": fields["prompt"]}),
         job_name=job.name,
         job=json.dumps(fields, sort_keys=True),
         partition=partition,

@@ -81,6 +81,7 @@ def plan(
             rejects_by_code=cut.rejects_by_code,
             num_shared_tokens=cut.num_shared_tokens,
             num_prefix_tokens=cut.num_prefix_tokens,
+            prediction_basis="max_tokens",
             planned_s=time.monotonic() - started,
         ),
     )
@@ -172,7 +173,13 @@ class _Cut:
                 reject_stage="plan",
                 reject_message=message,
             )
-        return replace(kept, request_digest=None, num_prompt_tokens=0, predicted_output_tokens=0)
+        return replace(
+            kept,
+            request_digest=None,
+            num_prompt_tokens=0,
+            predicted_output_tokens=0,
+            max_output_tokens=0,
+        )
 
 
 def _file_reject(number: int, file: InputFile) -> PlanRow:
@@ -184,6 +191,7 @@ def _file_reject(number: int, file: InputFile) -> PlanRow:
         prompt_token_ids=None,
         num_prompt_tokens=0,
         predicted_output_tokens=0,
+        max_output_tokens=0,
         num_truncated_tokens=0,
         prefix_group=0,
         max_tokens=None,
@@ -209,6 +217,7 @@ def _cut_batch(
         num_rejects=len(rejects),
         num_prompt_tokens=_sum(requests["num_prompt_tokens"]),
         predicted_output_tokens=_sum(requests["predicted_output_tokens"]),
+        max_output_tokens=_sum(requests["max_output_tokens"]),
     )
     return BatchRows(batch=batch, rows=rows)
 

@@ -11,6 +11,9 @@ class BatchLineage:
 
     `device_s` is the batch's share of engine-busy seconds times devices; `usd` its price.
     None means not known: no request reached the engine, or the engine kept no timings.
+    `output_lengths` counts the answered requests by prompt and output length
+    (`schemas.output_lengths`), for later predictions; requests are alike in that where
+    `profile_id` and `prompt_id` (of the job's prompt section) are the same.
     `num_tries` is the most tries that any of its requests needed. `settings` is the engine's
     settings as JSON text.
     """
@@ -31,6 +34,8 @@ class BatchLineage:
     num_shared_prompt_tokens: int
     num_shared_output_tokens: int
     predicted_output_tokens: int
+    max_output_tokens: int
+    output_lengths: str
     num_truncated_rows: int
     num_finished_stop: int
     num_finished_length: int
@@ -57,6 +62,7 @@ class BatchLineage:
     weights: str
     weights_hash: str
     profile_id: str
+    prompt_id: str
     settings: str
     code_version: str
 
@@ -85,6 +91,8 @@ LINEAGE = pa.schema(
         _column("num_shared_prompt_tokens", _COUNT),
         _column("num_shared_output_tokens", _COUNT),
         _column("predicted_output_tokens", _COUNT),
+        _column("max_output_tokens", _COUNT),
+        _column("output_lengths", _TEXT),
         _column("num_truncated_rows", _COUNT),
         _column("num_finished_stop", _COUNT),
         _column("num_finished_length", _COUNT),
@@ -111,6 +119,7 @@ LINEAGE = pa.schema(
         _column("weights", _TEXT),
         _column("weights_hash", _TEXT),
         _column("profile_id", _TEXT),
+        _column("prompt_id", _TEXT),
         _column("settings", _TEXT),
         _column("code_version", _TEXT),
     ],

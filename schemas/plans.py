@@ -18,8 +18,9 @@ class PlanRow:
 
     A row is one of three: a request (it has `prompt_token_ids`), a row that shares the
     request of an earlier row (`request_digest` alone), or a reject (`reject_code`).
-    `prefix_group` numbers the shared beginnings of prompts; `max_tokens`, `temperature` and
-    `seed` are the row's own settings, None for the job's.
+    `predicted_output_tokens` is what is expected of its answer, `max_output_tokens` what it may
+    take at most. `prefix_group` numbers the shared beginnings of prompts; `max_tokens`,
+    `temperature` and `seed` are the row's own settings, None for the job's.
     """
 
     row_key: str
@@ -29,6 +30,7 @@ class PlanRow:
     prompt_token_ids: tuple[int, ...] | None
     num_prompt_tokens: int
     predicted_output_tokens: int
+    max_output_tokens: int
     num_truncated_tokens: int
     prefix_group: int
     max_tokens: int | None
@@ -48,6 +50,7 @@ PLAN_ROWS = pa.schema(
         pa.field("prompt_token_ids", pa.large_list(pa.int32())),
         pa.field("num_prompt_tokens", pa.int32(), nullable=False),
         pa.field("predicted_output_tokens", pa.int32(), nullable=False),
+        pa.field("max_output_tokens", pa.int32(), nullable=False),
         pa.field("num_truncated_tokens", pa.int32(), nullable=False),
         pa.field("prefix_group", pa.int32(), nullable=False),
         pa.field("max_tokens", pa.int32()),
@@ -91,6 +94,7 @@ class PlannedBatch:
     num_rejects: int
     num_prompt_tokens: int
     predicted_output_tokens: int
+    max_output_tokens: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +113,7 @@ class Plan:
     `profile_id` identifies model weights, sampling settings and output constraint. `job` is
     the job file's identity as JSON text, for readers. Token counts are of requests, shared
     rows counted once; `num_shared_tokens` are the prompt tokens that sharing saved.
+    `prediction_basis` says in words what the predicted output tokens come from.
     """
 
     version: int
@@ -124,6 +129,7 @@ class Plan:
     rejects_by_code: dict[str, int]
     num_shared_tokens: int
     num_prefix_tokens: int
+    prediction_basis: str
     planned_s: float
 
     @property

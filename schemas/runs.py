@@ -8,12 +8,14 @@ from typing import Literal
 class RunIdentity:
     """What makes two runs the same run: then the second finds the first one's commits.
 
-    `profile_id` covers model weights, sampling settings and output constraint; `job` is the
+    `profile_id` covers model weights, sampling settings and output constraint, `prompt_id` the
+    job's prompt section; `job` is the
     job file's identity as JSON text. `input_uri` is for people and takes no part in `run_key`.
     """
 
     run_key: str
     profile_id: str
+    prompt_id: str
     job_name: str
     job: str
     partition: str | None

@@ -30,6 +30,7 @@ def row(number: int, num_tokens: int = 5) -> PlanRow:
         prompt_token_ids=(number,) * num_tokens,
         num_prompt_tokens=num_tokens,
         predicted_output_tokens=1,
+        max_output_tokens=1,
         num_truncated_tokens=0,
         prefix_group=0,
         max_tokens=None,
@@ -52,6 +53,7 @@ def cut(number: int, rows: list[PlanRow], num_requests: int | None = None) -> Ba
         num_rejects=0,
         num_prompt_tokens=0,
         predicted_output_tokens=0,
+        max_output_tokens=0,
     )
     return BatchRows(batch=batch, rows=table_of(rows, PLAN_ROWS))
 

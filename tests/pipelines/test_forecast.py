@@ -55,6 +55,7 @@ def batch(prompt: int, output: int) -> PlannedBatch:
         num_rejects=0,
         num_prompt_tokens=prompt,
         predicted_output_tokens=output,
+        max_output_tokens=output,
     )
 
 

@@ -13,6 +13,7 @@ from schemas.runs import RunIdentity
 IDENTITY = RunIdentity(
     run_key="run1-x",
     profile_id="pf1-x",
+    prompt_id="pt1-x",
     job_name="tested",
     job="{}",
     partition=None,
