@@ -18,7 +18,7 @@ from schemas.errors import PromptmillError, TryElsewhereError
 from schemas.runs import Progress
 
 if TYPE_CHECKING:
-    from pipelines.run import Tools
+    from pipelines.tools import Tools
 
 INTERVAL_S = 30.0
 """Seconds between two lines of progress."""

@@ -5,13 +5,11 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
-
+from jobs.engine_choice import engine_device, settings_for
 from jobs.settings import EngineKind, Settings
 from pipelines import devices, models, quantize
 from pipelines.engines import EchoEngine, Engine, open_vllm
-from pipelines.engines.settings import EngineDevice, EngineOverrides, engine_settings
-from pipelines.run import Tools
+from pipelines.tools import EngineNeed, Tools
 from schemas.checkpoints import Checkpoint, Weights
 from schemas.errors import SettingsError
 from schemas.job_spec import JobSpec
@@ -30,10 +28,11 @@ def tools_for(
     """Return the tools for runs on this machine; `on_note` gets what building a model says."""
     kind = engine or settings.engine
 
-    def open_engine(job: JobSpec, checkpoint: Checkpoint, max_model_len: int) -> Engine:
+    def open_engine(need: EngineNeed) -> Engine:
         if kind == "echo":
-            return EchoEngine(max_model_len=max_model_len)
-        return _open_vllm(job, checkpoint, max_model_len, engine_log)
+            return EchoEngine(max_model_len=need.context_length)
+        chosen = settings_for(need, engine_device(devices.describe()))
+        return open_vllm(need.checkpoint, chosen, environment=os.environ, log=engine_log)
 
     def checkpoint(job: JobSpec) -> Checkpoint:
         found = quantize.prepare(
@@ -91,26 +90,3 @@ def _check_device(checkpoint: Checkpoint) -> None:
     weights: Weights = "int8" if checkpoint.quantization == "W8A8" else checkpoint.weights
     num_bytes = sum(file.num_bytes for file in models.weight_files(checkpoint))
     devices.check_weights_fit(devices.describe(), weights, num_weight_bytes=num_bytes)
-
-
-def _open_vllm(
-    job: JobSpec, checkpoint: Checkpoint, max_model_len: int, log: Path | None
-) -> Engine:
-    device = devices.describe()
-    overrides = EngineOverrides(
-        max_num_seqs=job.engine.max_num_seqs,
-        max_num_batched_tokens=job.engine.max_num_batched_tokens,
-        is_eager=None if job.engine.compile is None else not job.engine.compile,
-    )
-    engine_device = EngineDevice(
-        kind=device.kind,
-        name=device.name,
-        cpu_ids=tuple(sorted(os.sched_getaffinity(0)))[: device.num_cores],
-        free_memory_bytes=psutil.virtual_memory().available,
-        num_devices=device.num_devices,
-        flags=device.flags,
-    )
-    settings = engine_settings(
-        engine_device, checkpoint, max_model_len=max_model_len, overrides=overrides
-    )
-    return open_vllm(checkpoint, settings, environment=os.environ, log=log)

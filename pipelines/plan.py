@@ -218,12 +218,18 @@ def _cut_batch(
         num_prompt_tokens=_sum(requests["num_prompt_tokens"]),
         predicted_output_tokens=_sum(requests["predicted_output_tokens"]),
         max_output_tokens=_sum(requests["max_output_tokens"]),
+        longest_tokens=_longest_tokens(requests),
     )
     return BatchRows(batch=batch, rows=rows)
 
 
 def _sum(column: pa.ChunkedArray) -> int:
     return sum(column.to_pylist())
+
+
+def _longest_tokens(requests: pa.Table) -> int | None:
+    frame = pl.DataFrame(requests.select(["num_prompt_tokens", "max_output_tokens"]))
+    return frame.select(pl.sum_horizontal(pl.all()).max()).item()
 
 
 def _replaced(table: pa.Table, name: str, column: pa.Array) -> pa.Table:

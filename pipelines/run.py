@@ -1,7 +1,7 @@
 """The whole flow, in reading order; the only module that knows every step."""
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -10,7 +10,6 @@ from pipelines.accounting import Budget, Spent
 from pipelines.asking import Asking, asking_of
 from pipelines.chat import ChatTokenizer, load
 from pipelines.commit import commit, end_attempt, make_current, open_attempt, seal
-from pipelines.engines import Engine
 from pipelines.generate import generate
 from pipelines.identity import identify, input_uri, output_uri
 from pipelines.ingest import InputFiles, find_input, ingest
@@ -20,34 +19,20 @@ from pipelines.plan import plan
 from pipelines.plan_parts import read_batches, written_plan
 from pipelines.progress import ProgressMeter
 from pipelines.report import report_of
-from pipelines.storage import Store, open_store
+from pipelines.storage import Store
 from pipelines.tokenize import Room
+from pipelines.tools import EngineNeed, Tools
 from pipelines.trace import trace
 from schemas.checkpoints import Checkpoint
 from schemas.commits import Attempt, AttemptEnd, Current
 from schemas.errors import SettingsError
 from schemas.job_spec import JobSpec
-from schemas.plans import Plan
-from schemas.runs import Progress, RunIdentity, RunReport
+from schemas.plans import Plan, PlannedBatch
+from schemas.runs import RunIdentity, RunReport
+from schemas.workloads import workload_of
 
 REHEARSAL_ENGINE = "echo"
 """The engine whose answers mean nothing; its runs are trials."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tools:
-    """What the caller supplies: a model's files, an engine for them, and who is asking.
-
-    `engine` names the engine that `open_engine` opens; it is part of what a run is.
-    """
-
-    checkpoint: Callable[[JobSpec], Checkpoint]
-    context_length: Callable[[JobSpec, Checkpoint], int]
-    open_engine: Callable[[JobSpec, Checkpoint, int], Engine]
-    engine: str
-    open_output: Callable[[str], Store] = open_store
-    on_progress: Callable[[Progress], None] = lambda _progress: None
-    dagster_run_id: str | None = None
 
 
 def run(
@@ -190,10 +175,10 @@ def answer(work: Work, made: Plan, reused: frozenset[str]) -> None:
             usd_per_device_hour=job.price.usd_per_device_hour,
             keep_invalid_text=job.output.keep_invalid_text,
         )
-        pending = (batch for batch in made.batches if batch.batch_id not in reused)
+        pending = [batch for batch in made.batches if batch.batch_id not in reused]
         generate(
             read_batches(store, made, pending),
-            lambda: work.tools.open_engine(job, work.checkpoint, work.max_model_len),
+            lambda: work.tools.open_engine(engine_need(work, made, pending)),
             work.asking,
             job.sampling.settings(),
             lambda done: commit(store, writer.outcome(done), epoch=attempt.epoch),
@@ -207,6 +192,16 @@ def answer(work: Work, made: Plan, reused: frozenset[str]) -> None:
             ),
             on_progress=work.progress.generating,
         )
+
+
+def engine_need(work: Work, made: Plan, pending: Sequence[PlannedBatch]) -> EngineNeed:
+    """Return what an engine for these batches of the plan has to be able to do."""
+    return EngineNeed(
+        job=work.job,
+        checkpoint=work.checkpoint,
+        context_length=work.max_model_len,
+        workload=workload_of(made, pending),
+    )
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from schemas.checkpoints import Weights
+from schemas.engine_overrides import EngineOverrides
 from schemas.errors import SettingsError
 from schemas.names import checked_segment, nearest
 from schemas.partitions import Partitions, Section
@@ -136,14 +137,6 @@ class Limits(Section):
         if self.deadline is None:
             return None
         return float(self.deadline[:-1]) * {"s": 1.0, "m": 60.0, "h": 3600.0}[self.deadline[-1]]
-
-
-class EngineOverrides(Section):
-    """Throughput settings; None leaves the choice to promptmill. They never change identity."""
-
-    max_num_seqs: int | None = Field(default=None, ge=1)
-    max_num_batched_tokens: int | None = Field(default=None, ge=32)
-    compile: bool | None = None
 
 
 def _or_none_by_name(schema: dict[str, Any]) -> None:

@@ -82,7 +82,8 @@ class InputFile:
 class PlannedBatch:
     """One batch: where its rows lie in the plan's parts, and what is expected of it.
 
-    `num_rows` = `num_requests` + `num_shared` + `num_rejects`.
+    `num_rows` = `num_requests` + `num_shared` + `num_rejects`. `longest_tokens` is the most that
+    prompt and output of one of its requests may come to; None for no request.
     """
 
     batch_id: str
@@ -95,6 +96,7 @@ class PlannedBatch:
     num_prompt_tokens: int
     predicted_output_tokens: int
     max_output_tokens: int
+    longest_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

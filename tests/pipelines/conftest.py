@@ -13,9 +13,9 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from pipelines.chat import ChatTokenizer, load
 from pipelines.engines import EchoEngine, EchoFaults, Engine
 from pipelines.ledger import written_manifest
-from pipelines.run import Tools
 from pipelines.storage import open_store
 from pipelines.tables import read_own
+from pipelines.tools import EngineNeed, Tools
 from schemas.checkpoints import Checkpoint
 from schemas.generations import GENERATIONS
 from schemas.job_spec import JobSpec, parse_job
@@ -129,10 +129,9 @@ def make_tools(checkpoint: Checkpoint) -> Callable[..., Tools]:
     def made(*faults: EchoFaults, max_num_seqs: int = 64, **others: Any) -> Tools:
         left = iter(faults)
 
-        def open_engine(job: JobSpec, found: Checkpoint, max_model_len: int) -> Engine:
-            del job, found
+        def open_engine(need: EngineNeed) -> Engine:
             return EchoEngine(
-                max_model_len=max_model_len,
+                max_model_len=need.context_length,
                 max_num_seqs=max_num_seqs,
                 stall_timeout_s=0.05,
                 faults=next(left, faults[-1] if faults else None),

@@ -7,8 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.engines import EchoEngine
-from pipelines.run import Tools, run
+from pipelines.run import run
 from pipelines.storage import Store, open_store
+from pipelines.tools import Tools
 from schemas.checkpoints import Checkpoint
 from schemas.job_spec import JobSpec
 from schemas.runs import RunReport
@@ -26,8 +27,8 @@ class EchoRunner:
         tools = Tools(
             checkpoint=lambda _job: self.checkpoint,
             context_length=lambda _job, _checkpoint: self.max_model_len,
-            open_engine=lambda _job, _checkpoint, length: EchoEngine(
-                max_model_len=length, tokens_per_s=self.tokens_per_s
+            open_engine=lambda need: EchoEngine(
+                max_model_len=need.context_length, tokens_per_s=self.tokens_per_s
             ),
             engine="echo",
         )

@@ -11,8 +11,9 @@ from multiprocessing.context import ForkServerContext
 from typing import Any
 
 from pipelines.engines import EchoEngine
-from pipelines.run import Tools, run
+from pipelines.run import run
 from pipelines.storage import Store, open_store
+from pipelines.tools import Tools
 from schemas.checkpoints import Checkpoint
 from schemas.job_spec import parse_job
 from schemas.runs import RunReport
@@ -45,9 +46,7 @@ class Case:
         tools = Tools(
             checkpoint=lambda _job: self.checkpoint,
             context_length=lambda _job, _checkpoint: 512,
-            open_engine=lambda _job, _checkpoint, length: EchoEngine(
-                max_model_len=length, max_num_seqs=8
-            ),
+            open_engine=lambda need: EchoEngine(max_model_len=need.context_length, max_num_seqs=8),
             engine="echo",
             open_output=lambda uri: wrapped(self.store(uri)),
         )

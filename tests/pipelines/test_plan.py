@@ -209,3 +209,19 @@ def test_a_damaged_plan_is_not_followed(write_input, make_job, make_plan, tmp_pa
 
     with pytest.raises(VerificationError, match=planned.parts[0].key):
         list(read_batches(open_store(str(tmp_path / "run")), planned, planned.batches))
+
+
+def test_every_batch_knows_the_most_that_one_of_its_requests_may_come_to(
+    write_input, make_job, make_plan
+):
+    rows = {"id": ["a", "b", "c"], "text": ["word " * 30, "word", None], "most": [5, 50, 7]}
+    write_input(rows)
+
+    planned, batches = make_plan(make_job(sampling={"columns": {"max_tokens": "most"}}))
+    requests = [row for rows in batches for row in rows if row["reject_code"] is None]
+    longest = [batch.longest_tokens for batch in planned.batches]
+
+    assert None in longest
+    assert max(filter(None, longest)) == max(
+        row["num_prompt_tokens"] + row["max_output_tokens"] for row in requests
+    )

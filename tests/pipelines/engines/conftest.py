@@ -13,8 +13,10 @@ from tokenizers import Tokenizer
 from jobs.settings import read_settings
 from pipelines import models, quantize
 from pipelines.engines import VllmEngine, open_vllm
-from pipelines.engines.settings import EngineDevice, EngineOverrides, engine_settings
+from pipelines.engines.choosing import engine_settings
+from pipelines.engines.settings import EngineDevice
 from schemas.checkpoints import Checkpoint
+from schemas.engine_overrides import EngineOverrides
 from schemas.requests import Answer, EngineRequest, SamplingSettings, StepStats
 
 MAX_MODEL_LEN = 256

@@ -3,21 +3,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.engines.environment import child_environment, find_preloads
-from pipelines.engines.settings import EngineDevice, EngineSettings
-
-
-def settings(kind="cpu"):
-    device = EngineDevice(kind=kind, name="x", cpu_ids=(0, 2, 3), free_memory_bytes=10**9)
-    return EngineSettings(
-        device=device,
-        max_model_len=512,
-        max_num_seqs=8,
-        max_num_batched_tokens=512,
-        block_size=32,
-        kv_cache_bytes=10**8,
-        dtype="auto",
-        is_eager=True,
-    )
+from tests.pipelines.engines.chosen_settings import some_settings
 
 
 @pytest.fixture
@@ -28,7 +14,7 @@ def root(tmp_path):
 
 
 def test_the_child_is_kept_off_the_network_and_listens_on_the_loopback_only():
-    environment = child_environment({"PATH": "/bin", "VLLM_HOST_IP": "0.0.0.0"}, settings())
+    environment = child_environment({"PATH": "/bin", "VLLM_HOST_IP": "0.0.0.0"}, some_settings())
 
     assert environment["PATH"] == "/bin"
     for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "VLLM_NO_USAGE_STATS", "DO_NOT_TRACK"):
@@ -49,21 +35,21 @@ def test_the_child_is_kept_off_the_network_and_listens_on_the_loopback_only():
     ],
 )
 def test_the_child_never_sees_a_denied_variable_or_a_secret_of_the_storage(name):
-    assert name not in child_environment({name: "1"}, settings())
+    assert name not in child_environment({name: "1"}, some_settings())
 
 
 def test_all_cores_of_a_cpu_compute():
-    assert child_environment({}, settings())["OMP_NUM_THREADS"] == "3"
+    assert child_environment({}, some_settings())["OMP_NUM_THREADS"] == "3"
 
 
 def test_a_gpus_threads_are_left_alone():
-    assert "OMP_NUM_THREADS" not in child_environment({}, settings("cuda"))
+    assert "OMP_NUM_THREADS" not in child_environment({}, some_settings("cuda"))
 
 
 def test_libraries_are_preloaded_before_those_that_were_already():
     preloads = (Path("/lib/a.so"), Path("/lib/b.so"))
 
-    environment = child_environment({"LD_PRELOAD": "/lib/old.so"}, settings(), preloads)
+    environment = child_environment({"LD_PRELOAD": "/lib/old.so"}, some_settings(), preloads)
 
     assert environment["LD_PRELOAD"] == "/lib/a.so:/lib/b.so:/lib/old.so"
 

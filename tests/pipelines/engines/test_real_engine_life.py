@@ -66,7 +66,8 @@ def test_an_engine_whose_parent_is_killed_is_gone_within_five_seconds(int8_check
     code = (
         "import os, sys, time\n"
         "from pipelines.engines import open_vllm\n"
-        "from pipelines.engines.settings import EngineDevice, engine_settings\n"
+        "from pipelines.engines.choosing import engine_settings\n"
+        "from pipelines.engines.settings import EngineDevice\n"
         "from schemas.checkpoints import Checkpoint\n"
         "checkpoint = Checkpoint(path=sys.argv[1], model_id='m', model_revision=None,\n"
         "    weights='int8', quantization=None, files=(), weights_hash='h')\n"

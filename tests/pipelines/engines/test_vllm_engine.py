@@ -6,23 +6,14 @@ from collections import deque
 import pytest
 
 from pipelines.engines import vllm_engine
-from pipelines.engines.settings import EngineDevice, EngineSettings
 from pipelines.engines.vllm_engine import VllmEngine, check_folder, open_vllm
 from pipelines.engines.wire import answer_row, step_row
 from schemas.checkpoints import Checkpoint
 from schemas.errors import EngineDiedError, SettingsError
 from schemas.requests import Answer, EngineRequest, SamplingSettings, StepStats, StepWork
+from tests.pipelines.engines.chosen_settings import some_settings
 
-SETTINGS = EngineSettings(
-    device=EngineDevice(kind="cpu", name="a CPU", cpu_ids=(0,), free_memory_bytes=10**9),
-    max_model_len=512,
-    max_num_seqs=8,
-    max_num_batched_tokens=512,
-    block_size=32,
-    kv_cache_bytes=10**8,
-    dtype="auto",
-    is_eager=True,
-)
+SETTINGS = some_settings()
 READY = (
     "ready",
     {
@@ -92,10 +83,15 @@ def test_facts_wait_for_the_engine_and_say_how_long_it_loaded():
 
     facts = engine.facts
 
-    assert facts.device_name == "a CPU"
+    assert facts.device_name == "a device"
     assert facts.kv_capacity_tokens == 4096
     assert facts.load_s == pytest.approx(READY[1]["ready_at"] - engine._opened_at)
-    assert facts.settings == {"cpu_ids": "0", "kv_cache_bytes": "100000000", "dtype": "bfloat16"}
+    assert facts.settings == {
+        "cpu_ids": "0,2,3",
+        "kv_cache_bytes": "100000000",
+        "kv_cache_dtype": "auto",
+        "dtype": "bfloat16",
+    }
 
 
 def test_answers_and_steps_come_back_as_values():
@@ -246,17 +242,6 @@ def test_a_folder_that_brings_code_is_refused(folder, name):
 @pytest.mark.parametrize(("kind", "extra"), [("cpu", "cpu"), ("cuda", "gpu")])
 def test_without_vllm_the_error_names_what_to_install(monkeypatch, folder, kind, extra):
     monkeypatch.setattr(vllm_engine, "find_spec", lambda _name: None)
-    device = EngineDevice(kind=kind, name="x", cpu_ids=(0,), free_memory_bytes=1)
-    settings = EngineSettings(
-        device=device,
-        max_model_len=512,
-        max_num_seqs=None,
-        max_num_batched_tokens=None,
-        block_size=None,
-        kv_cache_bytes=None,
-        dtype="auto",
-        is_eager=True,
-    )
     checkpoint = Checkpoint(
         path=str(folder),
         model_id="m",
@@ -268,4 +253,4 @@ def test_without_vllm_the_error_names_what_to_install(monkeypatch, folder, kind,
     )
 
     with pytest.raises(SettingsError, match=rf"pip install 'promptmill\[{extra}\]'"):
-        open_vllm(checkpoint, settings, environment={})
+        open_vllm(checkpoint, some_settings(kind), environment={})
