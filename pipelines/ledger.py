@@ -80,6 +80,20 @@ def current_pointer(output: Store) -> Current | None:
     return from_json(Current, output.get(last), key=last)
 
 
+def recent_runs(output: Store, *, most: int) -> tuple[str, ...]:
+    """Return the runs that readers of this output were last pointed to, the latest first.
+
+    Runs that were deleted meanwhile are among them.
+
+    Raises:
+        VerificationError: a pointer is damaged.
+    """
+    keys = [item.key for item in output.list("current/") if _number_of(item.key) is not None]
+    latest = sorted(keys, key=lambda key: _number_of(key) or 0, reverse=True)[: 2 * most]
+    pointers = [from_json(Current, output.get(key), key=key) for key in latest]
+    return tuple(dict.fromkeys(pointer.run_key for pointer in pointers))[:most]
+
+
 def current_run(output: Store) -> str | None:
     """Return the key of the run that readers of this output should read, or None."""
     pointer = current_pointer(output)

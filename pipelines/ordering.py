@@ -6,10 +6,15 @@ requests in them go longest predicted total first, so that the run's tail is sho
 
 import polars as pl
 
+from pipelines.prediction import Prediction
+
 MIN_BATCH_TOKENS = 8 * 1024
 MAX_BATCH_TOKENS = 4 * 1024 * 1024
 NUM_BATCHES_AIM = 200
 MAX_BATCH_ROWS = 16384
+PROBE_FRACTION = 0.01
+MIN_PROBE, MAX_PROBE = 16, 1024
+"""Requests of the probe: about 1 %, and no fewer than a mean can be taken of."""
 
 
 def default_batch_tokens(num_tokens: int) -> int:
@@ -48,23 +53,61 @@ def num_prefix_tokens(requests: pl.DataFrame, probe: int) -> int:
     return repeats * probe
 
 
+def with_predictions(requests: pl.DataFrame, prediction: Prediction) -> pl.DataFrame:
+    """Return the requests with `predicted_output_tokens` and `is_probe`.
+
+    Where nothing is known of the answers, some requests spread evenly over the prompt lengths
+    are a probe: fed first, so that what they take can be known of all others.
+    """
+    in_order = requests.sort("num_prompt_tokens", "number")
+    lengths = in_order["num_prompt_tokens"].unique()
+    mean = {
+        length: prediction.expected(length, max_output_tokens=2**31 - 1).mean for length in lengths
+    }
+    return in_order.with_columns(
+        predicted_output_tokens=pl.min_horizontal(
+            "max_output_tokens",
+            pl.col("num_prompt_tokens")
+            .replace_strict(mean, return_dtype=pl.Float64)
+            .round()
+            .clip(1, 2**31 - 1)
+            .cast(pl.Int32),
+        ),
+        is_probe=_is_probe(in_order.height)
+        if not prediction.is_known and not prediction.is_fixed
+        else pl.lit(False),  # noqa: FBT003 - polars' way to say a constant column
+    )
+
+
+def _is_probe(num_requests: int) -> pl.Expr:
+    """Choose the probe among requests sorted by length; of fewer than 100 none is chosen."""
+    num_probe = min(MAX_PROBE, max(MIN_PROBE, round(num_requests * PROBE_FRACTION)))
+    if num_requests < 100:
+        num_probe = 0
+    place = pl.int_range(pl.len(), dtype=pl.Int64) * num_probe
+    return place // num_requests != (place + num_probe) // num_requests
+
+
 def ordered(requests: pl.DataFrame, *, max_batch_tokens: int) -> pl.DataFrame:
     """Return the requests in feeding order, with `batch` (from 0) and `prefix_group` (0: alone).
 
-    `requests` are rows of the spool's index that have a request, each request once.
+    `requests` are rows of the spool's index that have a request, each request once, with
+    their predictions. The probe is in batches of its own, the first.
     """
     total = pl.col("num_prompt_tokens") + pl.col("predicted_output_tokens")
     grouped = requests.with_columns(total=total.cast(pl.Int64)).with_columns(
         group_size=pl.len().over("prefix"), group_total=pl.col("total").max().over("prefix")
     )
     in_order = grouped.sort(
-        ["group_total", "prefix", "total", "number"], descending=[True, False, True, False]
-    )
-    start = pl.col("total").cum_sum() - pl.col("total")
+        ["is_probe", "group_total", "prefix", "total", "number"],
+        descending=[True, True, False, True, False],
+    ).with_row_index("rank")
+    start = pl.col("total").cum_sum().over("is_probe") - pl.col("total")
     return in_order.with_columns(
         prefix_group=pl.when(pl.col("group_size") > 1)
-        .then(pl.col("prefix").rle_id() + 1)
-        .otherwise(0)
+        .then(pl.col("rank").min().over("prefix"))
+        .rank("dense")
+        .fill_null(0)
         .cast(pl.Int32),
         batch=_cut(start // max_batch_tokens),
     )
@@ -72,8 +115,8 @@ def ordered(requests: pl.DataFrame, *, max_batch_tokens: int) -> pl.DataFrame:
 
 def _cut(by_tokens: pl.Expr) -> pl.Expr:
     """Number the batches: a new one at each token budget, and after `MAX_BATCH_ROWS` rows."""
-    by_rows = pl.int_range(pl.len()).over(by_tokens) // MAX_BATCH_ROWS
-    return pl.struct(by_tokens.alias("tokens"), by_rows.alias("rows")).rle_id()
+    by_rows = pl.int_range(pl.len()).over("is_probe", by_tokens) // MAX_BATCH_ROWS
+    return pl.struct("is_probe", by_tokens.alias("tokens"), by_rows.alias("rows")).rle_id()
 
 
 def with_batches(shared: pl.DataFrame, requests: pl.DataFrame) -> pl.DataFrame:

@@ -22,9 +22,11 @@ from pipelines.ordering import (
     ordered,
     with_batches,
     with_first_of_request,
+    with_predictions,
     with_repeated_ids,
 )
 from pipelines.plan_parts import BatchRows, PartWriter, put_plan
+from pipelines.prediction import Prediction
 from pipelines.spool import PREFIX_PROBE_TOKENS, Spool
 from pipelines.storage import Store
 from pipelines.tables import table_of
@@ -44,6 +46,7 @@ def plan(
     *,
     room: Room,
     sampling: SamplingSettings,
+    prediction: Prediction,
     max_batch_tokens: int | None = None,
     on_progress: Callable[[int], None] = lambda _num_rows: None,
 ) -> Plan:
@@ -60,7 +63,7 @@ def plan(
         for rows in plan_rows(prompts, chat, room, identity.profile_id):
             spool.append(rows)
             on_progress(len(rows))
-        cut = _Cut(spool, files, max_batch_tokens)
+        cut = _Cut(spool, files, prediction, max_batch_tokens)
         writer = PartWriter(store)
         for batch in cut.batches():
             writer.write(batch)
@@ -81,7 +84,8 @@ def plan(
             rejects_by_code=cut.rejects_by_code,
             num_shared_tokens=cut.num_shared_tokens,
             num_prefix_tokens=cut.num_prefix_tokens,
-            prediction_basis="max_tokens",
+            prediction_basis=prediction.basis,
+            output_lengths=prediction.lengths.to_text(),
             planned_s=time.monotonic() - started,
         ),
     )
@@ -101,7 +105,13 @@ def _without_files(
 class _Cut:
     """The spooled rows, cut into batches: first the rejects, then requests in feeding order."""
 
-    def __init__(self, spool: Spool, files: list[InputFile], max_batch_tokens: int | None) -> None:
+    def __init__(
+        self,
+        spool: Spool,
+        files: list[InputFile],
+        prediction: Prediction,
+        max_batch_tokens: int | None,
+    ) -> None:
         self._spool = spool
         self._files = files
         faulty = [number for number, file in enumerate(files) if file.fault is not None]
@@ -109,7 +119,7 @@ class _Cut:
         is_reject = pl.col("is_reject") | pl.col("is_repeated")
         self._rejects = index.filter(is_reject)
         asked = with_first_of_request(index.filter(~is_reject))
-        requests = asked.filter("is_first")
+        requests = with_predictions(asked.filter("is_first"), prediction)
         budget = max_batch_tokens or default_batch_tokens(num_tokens(requests))
         self._requests = ordered(requests, max_batch_tokens=budget)
         self._shared = with_batches(asked.filter(~pl.col("is_first")), self._requests)
@@ -128,9 +138,9 @@ class _Cut:
         for key, frame in self._requests.partition_by(
             "batch", as_dict=True, maintain_order=True
         ).items():
-            requests = _replaced(
-                self._take(frame), "prefix_group", frame["prefix_group"].to_arrow()
-            )
+            requests = self._take(frame)
+            for name in ("prefix_group", "predicted_output_tokens"):
+                requests = _replaced(requests, name, frame[name].to_arrow())
             fanned = self._take(shared[key]) if key in shared else PLAN_ROWS.empty_table()
             fanned = _replaced(fanned, "prompt_token_ids", _nulls(fanned, "prompt_token_ids"))
             yield _cut_batch(number, requests, fanned, [])

@@ -10,6 +10,7 @@ from pipelines.accounting import Budget, Spent
 from pipelines.asking import Asking, asking_of
 from pipelines.chat import ChatTokenizer, load
 from pipelines.commit import commit, end_attempt, make_current, open_attempt, seal
+from pipelines.earlier import earlier_answers, earlier_outputs
 from pipelines.generate import generate
 from pipelines.identity import identify, input_uri, output_uri
 from pipelines.ingest import InputFiles, find_input, ingest
@@ -17,6 +18,7 @@ from pipelines.ledger import committed_batches, current_pointer, written_manifes
 from pipelines.outcomes import OutcomeWriter
 from pipelines.plan import plan
 from pipelines.plan_parts import read_batches, written_plan
+from pipelines.prediction import Prediction, fixed_lengths
 from pipelines.progress import ProgressMeter
 from pipelines.report import report_of
 from pipelines.storage import Store
@@ -156,9 +158,21 @@ def make_plan(work: Work, store: Store | None = None) -> Plan:
             num_answer_tokens=work.asking.num_answer_tokens,
         ),
         sampling=work.job.sampling.settings(),
+        prediction=_prediction(work),
         max_batch_tokens=work.job.output.max_batch_tokens,
         on_progress=work.progress.planning,
     )
+
+
+def _prediction(work: Work) -> Prediction:
+    """Return what is known of the answers' lengths before the first one."""
+    sampling = work.job.sampling.settings()
+    if work.asking.num_answer_tokens is not None:
+        return fixed_lengths("labels take a fixed number of tokens")
+    if sampling.ignore_eos and not sampling.stop:
+        return fixed_lengths("max_tokens: nothing else ends an answer")
+    outputs = earlier_outputs(work.job, work.output, work.tools.open_output)
+    return earlier_answers(outputs, work.identity)
 
 
 def answer(work: Work, made: Plan, reused: frozenset[str]) -> None:

@@ -115,7 +115,8 @@ class Plan:
     `profile_id` identifies model weights, sampling settings and output constraint. `job` is
     the job file's identity as JSON text, for readers. Token counts are of requests, shared
     rows counted once; `num_shared_tokens` are the prompt tokens that sharing saved.
-    `prediction_basis` says in words what the predicted output tokens come from.
+    `prediction_basis` says in words what the predicted output tokens come from, and
+    `output_lengths` holds the answers' lengths that they come from (`schemas.output_lengths`).
     """
 
     version: int
@@ -132,6 +133,7 @@ class Plan:
     num_shared_tokens: int
     num_prefix_tokens: int
     prediction_basis: str
+    output_lengths: str
     planned_s: float
 
     @property

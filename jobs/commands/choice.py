@@ -1,18 +1,16 @@
 """Which job, on what and how: the options of `run` and `plan`, as a job file with overrides."""
 
 import json
-import re
 from dataclasses import dataclass
 
 from jobs.settings import EngineKind, Settings, engine_kind
 from pipelines.identity import input_uri, output_uri
-from pipelines.storage import expand_input, open_store
+from pipelines.storage import HOLE, expand_input, open_store, stored_partitions
 from schemas.errors import SettingsError
 from schemas.job_spec import JobSpec
 from schemas.names import nearest
 
 _MAX_SHOWN = 12
-_HOLE = "{partition}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +43,7 @@ class Choice:
             for key, value in options.items()
             if value
         ]
-        if self.input_uri is not None and _HOLE not in self.input_uri:
+        if self.input_uri is not None and HOLE not in self.input_uri:
             given.append("partitions=none")
         if self.model is not None:
             given.append("model.revision=null")
@@ -77,7 +75,7 @@ def chosen_job(choice: Choice, settings: Settings) -> JobSpec:
     elif choice.partition is not None:
         raise SettingsError(
             f"--partition {choice.partition}: job {job.name} reads all of {job.input.uri}; "
-            f"leave the option out, or give --input a URI with {_HOLE}"
+            f"leave the option out, or give --input a URI with {HOLE}"
         )
     expand_input(input_uri(job, choice.partition))
     open_store(output_uri(job, choice.partition))
@@ -100,24 +98,3 @@ def _check_partition(job: JobSpec, partition: str | None) -> None:
             f"job {job.name} has no partition `{partition}`{close}\n"
             f"  found at {job.input.uri}: {found}"
         )
-
-
-def stored_partitions(input_uri: str) -> tuple[str, ...]:
-    """Return the partitions whose input lies on storage, sorted; none where it is not listable.
-
-    Looks only at the names in the folder around the first `{partition}`.
-    """
-    before, _, after = input_uri.partition(_HOLE)
-    folder, slash, start = before.rpartition("/")
-    if re.search(r"[*?]", before):
-        return ()
-    rest = after.partition("/")[0]
-    pattern = re.compile(f"{re.escape(start)}(.+){_as_expression(rest)}")
-    names = open_store((folder or slash) or ".").list_names("")
-    found = [pattern.fullmatch(name.removesuffix("/")) for name in names]
-    return tuple(sorted({match[1] for match in found if match}))
-
-
-def _as_expression(pattern: str) -> str:
-    signs = {"*": ".*", "?": "."}
-    return "".join(signs.get(character, re.escape(character)) for character in pattern)

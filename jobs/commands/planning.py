@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from jobs.commands.choice import Choice, chosen_job, stored_partitions
+from jobs.commands.choice import Choice, chosen_job
 from jobs.commands.ending import Ending, printable
 from jobs.commands.texts import codes, count, pairs, seconds, usd
 from jobs.display import display
@@ -18,12 +18,10 @@ if TYPE_CHECKING:
     from pipelines.forecast import Forecast
     from pipelines.outline import Bar, Outline
     from pipelines.run import Work
-    from pipelines.storage import Store
     from schemas.plans import Plan, PlannedBatch
 
 _BAR_CHARACTERS = 40
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
-_MAX_SIBLINGS = 16
 
 
 def plan_job(choice: Choice) -> Ending:
@@ -60,7 +58,9 @@ def _forecast(
     work: "Work", job: JobSpec, pending: "Sequence[PlannedBatch]", engine: EngineKind
 ) -> "Forecast":
     from pipelines.devices import describe
+    from pipelines.earlier import earlier_outputs
     from pipelines.forecast import Forecast, by_history, by_size, history_of
+    from pipelines.storage import open_store
 
     price = job.price.usd_per_device_hour
     if not any(batch.num_requests for batch in pending):
@@ -74,27 +74,13 @@ def _forecast(
             high_usd=0.0,
             output_tokens=0,
         )
-    outputs = [work.output, *_outputs_of_other_partitions(job, work)]
+    outputs = earlier_outputs(job, work.output, open_store)
     earlier = history_of(outputs, weights_hash=work.checkpoint.weights_hash, engine=engine)
     if earlier is not None:
         return by_history(pending, earlier, price)
     if engine != "vllm":
         return Forecast(basis=f"no earlier run to go by, and engine {engine} has no model's speed")
     return by_size(pending, work.checkpoint, describe(), price)
-
-
-def _outputs_of_other_partitions(job: JobSpec, work: "Work") -> "list[Store]":
-    """Return the outputs of the last partitions that have one, where they can be listed."""
-    from pipelines.storage import open_store
-
-    if "{partition}" not in job.output.uri:
-        return []
-    uri = job.output.uri.replace("{name}", job.name)
-    stores = [
-        open_store(uri.replace("{partition}", key).rstrip("/"))
-        for key in stored_partitions(uri)[-_MAX_SIBLINGS:]
-    ]
-    return [store for store in stores if store.uri != work.output.uri]
 
 
 def _ending(

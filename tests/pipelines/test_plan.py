@@ -5,9 +5,11 @@ import pytest
 from pipelines.ingest import find_input, ingest
 from pipelines.plan import plan
 from pipelines.plan_parts import read_batches, written_plan
+from pipelines.prediction import Prediction
 from pipelines.storage import open_store
 from pipelines.tokenize import Room
 from schemas.errors import VerificationError
+from schemas.output_lengths import OutputLengths
 from schemas.runs import RunIdentity
 
 IDENTITY = RunIdentity(
@@ -21,12 +23,14 @@ IDENTITY = RunIdentity(
     id_column="id",
 )
 
+NOTHING_KNOWN = Prediction(basis="max_tokens", lengths=OutputLengths())
+
 
 @pytest.fixture
 def make_plan(tmp_path, chat):
     """Plans a job into a store and returns the plan and the rows of its batches."""
 
-    def made(job, folder="run", max_batch_tokens=None, max_model_len=512):
+    def made(job, folder="run", max_batch_tokens=None, max_model_len=512, prediction=NOTHING_KNOWN):
         store = open_store(str(tmp_path / folder))
         planned = plan(
             ingest(find_input(job.input.uri), job),
@@ -39,6 +43,7 @@ def make_plan(tmp_path, chat):
                 num_answer_tokens=None,
             ),
             sampling=job.sampling.settings(),
+            prediction=prediction,
             max_batch_tokens=max_batch_tokens,
         )
         return planned, [
