@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.engines.settings import EngineSettings
+from pipelines.engines.settings import EngineSettings, has_inexact_int8
+from pipelines.engines.vllm_int8 import REPLACED_KERNELS
 
 _ALWAYS = {
     "HF_HUB_OFFLINE": "1",
@@ -67,6 +68,8 @@ def child_environment(
     environment["VLLM_CPU_OMP_THREADS_BIND"] = ",".join(map(str, settings.device.cpu_ids))
     environment["OMP_NUM_THREADS"] = str(len(settings.device.cpu_ids))
     environment["KMP_BLOCKTIME"] = "5"
+    if has_inexact_int8(settings.device):
+        environment["VLLM_DISABLED_KERNELS"] = REPLACED_KERNELS
     if preloads:
         earlier = [base["LD_PRELOAD"]] if base.get("LD_PRELOAD") else []
         environment["LD_PRELOAD"] = os.pathsep.join([*map(str, preloads), *earlier])

@@ -77,6 +77,19 @@ class EngineSettings:
         }
 
 
+_EXACT_INT8_FLAGS = frozenset({"avx_vnni", "avx512_vnni", "amx_int8", "i8mm", "asimddp"})
+"""Without one of these a CPU adds products of INT8 in 16 bits, which overflow."""
+
+
+def has_inexact_int8(device: EngineDevice) -> bool:
+    """Return whether this is a CPU that is known to multiply INT8 only with overflows.
+
+    There INT8 weights are multiplied as floats (vllm_int8.py, docs/decisions/0016).
+    """
+    known = device.flags
+    return device.kind == "cpu" and known is not None and _EXACT_INT8_FLAGS.isdisjoint(known)
+
+
 def _fixed(device: EngineDevice) -> dict[str, Chosen[object]]:
     """Return what does not depend on the plan; the environment of the child makes it so."""
     fixed: dict[str, Chosen[object]] = {
@@ -95,6 +108,11 @@ def _fixed(device: EngineDevice) -> dict[str, Chosen[object]]:
         value=cores,
         reason="all cores compute: vLLM's own binding keeps one back, which cost 31 % of two",
     )
+    if has_inexact_int8(device):
+        fixed["int8_product"] = Chosen(
+            value="as floats",
+            reason="without VNNI sums of INT8 overflow, and floats are quicker",
+        )
     return fixed
 
 

@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from pipelines.engines import vllm_int8
 from pipelines.engines.vllm_steps import StepRecorder, counting_scheduler
 
 if TYPE_CHECKING:
@@ -23,11 +24,14 @@ def load(arguments: dict[str, Any], recorder: StepRecorder) -> "LLMEngine":
     import vllm
     from vllm.engine.arg_utils import EngineArgs
     from vllm.exceptions import VLLMError
+    from vllm.platforms import current_platform
     from vllm.usage.usage_lib import UsageContext
     from vllm.v1.engine.llm_engine import LLMEngine
 
     if tuple(map(int, vllm.__version__.split(".")[:2])) < MIN_VLLM:
         raise ImportError(f"vLLM {vllm.__version__} is installed, at least {MIN_VLLM} is needed")
+    if current_platform.is_cpu():
+        vllm_int8.register()
     context = UsageContext.LLM_CLASS
     try:
         config = EngineArgs(**arguments).create_engine_config(context)
@@ -44,6 +48,7 @@ def facts(engine: "LLMEngine") -> dict[str, Any]:
     """Return what the engine has become, in plain values."""
     import torch
     import vllm
+    from vllm import envs
 
     config = engine.vllm_config
     cache, scheduler, model = config.cache_config, config.scheduler_config, config.model_config
@@ -58,6 +63,7 @@ def facts(engine: "LLMEngine") -> dict[str, Any]:
             "torch": torch.__version__,
             "dtype": str(model.dtype).removeprefix("torch."),
             "quantization": str(model.quantization),
+            "replaced_kernels": ",".join(envs.VLLM_DISABLED_KERNELS),
             "max_num_batched_tokens": str(scheduler.max_num_batched_tokens),
             "block_size": str(cache.block_size),
             "enforce_eager": str(model.enforce_eager),

@@ -25,9 +25,13 @@ LLAMA_8B = {
 }
 
 
-def some_settings(kind: Literal["cpu", "cuda"] = "cpu") -> EngineSettings:
+def some_settings(
+    kind: Literal["cpu", "cuda"] = "cpu", flags: tuple[str, ...] | None = None
+) -> EngineSettings:
     """Settings that nobody looks at."""
-    device = EngineDevice(kind=kind, name="a device", cpu_ids=(0, 2, 3), free_memory_bytes=10**9)
+    device = EngineDevice(
+        kind=kind, name="a device", cpu_ids=(0, 2, 3), free_memory_bytes=10**9, flags=flags
+    )
     why = "for a test"
     return EngineSettings(
         device=device,

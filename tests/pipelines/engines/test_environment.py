@@ -42,6 +42,18 @@ def test_all_cores_of_a_cpu_compute():
     assert child_environment({}, some_settings())["OMP_NUM_THREADS"] == "3"
 
 
+def test_int8_is_multiplied_as_floats_where_its_sums_would_overflow():
+    """oneDNN's AVX2 product saturates at 16 bits: layers were off by up to 2 %."""
+    without_vnni = child_environment({}, some_settings(flags=("avx2", "avx512f")))
+
+    assert "CPUInt8ScaledMMLinearKernel" in without_vnni["VLLM_DISABLED_KERNELS"]
+
+
+@pytest.mark.parametrize("flags", [("avx2", "avx_vnni"), ("avx512_vnni",), ("asimddp",), None])
+def test_int8_stays_int8_on_any_other_cpu(flags):
+    assert "VLLM_DISABLED_KERNELS" not in child_environment({}, some_settings(flags=flags))
+
+
 def test_a_gpus_threads_are_left_alone():
     assert "OMP_NUM_THREADS" not in child_environment({}, some_settings("cuda"))
 
