@@ -28,7 +28,6 @@ def register() -> None:
     from vllm import _custom_ops as ops
     from vllm.model_executor.kernels.linear import register_linear_kernel
     from vllm.model_executor.kernels.linear.scaled_mm import Int8ScaledMMLinearKernel
-    from vllm.model_executor.layers.quantization.utils.w8a8_utils import convert_to_channelwise
     from vllm.platforms import PlatformEnum
 
     class FloatInt8LinearKernel(Int8ScaledMMLinearKernel):
@@ -49,11 +48,12 @@ def register() -> None:
 
         def process_weights_after_loading(self, layer: "torch.nn.Module") -> None:
             weight_name, scale_name, *_ = self.layer_param_names
-            scale = getattr(layer, scale_name)
-            if not self.config.is_channelwise:
-                scale = convert_to_channelwise(scale, layer.logical_widths)
             floats = getattr(layer, weight_name).to(torch.get_default_dtype())
-            floats = floats * scale.reshape(-1, 1).to(floats.dtype)
+            scale = getattr(layer, scale_name).reshape(-1, 1).to(floats.dtype)
+            if 1 < scale.shape[0] < floats.shape[0]:  # one scale for each of the layers fused
+                widths = torch.tensor(layer.logical_widths)
+                scale = scale.repeat_interleave(widths, dim=0)
+            floats = floats * scale
             self._product = ops.create_onednn_mm(floats.t(), 32)
             setattr(layer, weight_name, None)
 

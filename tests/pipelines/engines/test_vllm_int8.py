@@ -27,6 +27,13 @@ layer.weight_scale = Parameter(torch.linspace(0.1, 3.2, 32).reshape(32, 1))
 kernel.process_weights_after_loading(layer)
 found = kernel.apply_weights(layer, torch.full((3, 64), 2.0), torch.ones(32))
 expected = 64 * 127 * 2.0 * torch.linspace(0.1, 3.2, 32) + 1.0
+fused = init_int8_linear_kernel(False, False, True, "two layers in one")
+layer.logical_widths = [8, 24]
+layer.weight = Parameter(torch.full((32, 64), 127, dtype=torch.int8), requires_grad=False)
+layer.weight_scale = Parameter(torch.tensor([0.5, 2.0]))
+fused.process_weights_after_loading(layer)
+both = fused.apply_weights(layer, torch.full((1, 64), 2.0))[0] / (64 * 127 * 2.0)
+assert both.tolist() == [0.5] * 8 + [2.0] * 24, both
 print("WRONG BY", float(((found - expected) / expected).abs().max()))
 """
 
