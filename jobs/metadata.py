@@ -42,6 +42,9 @@ def run_metadata(report: RunReport) -> Metadata:
         wall_s=report.wall_s,
         usd=report.usd,
         run_usd=report.run_usd,
+        forecast_s=report.forecast.seconds if report.forecast else None,
+        forecast_error=report.forecast_error,
+        output_tokens_error=report.output_tokens_error,
         run_key=report.run_key,
         run_uri=report.run_uri,
     )

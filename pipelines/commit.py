@@ -34,6 +34,7 @@ from schemas.commits import (
     to_json,
 )
 from schemas.errors import ContractError
+from schemas.forecasts import Forecast
 from schemas.generations import GENERATIONS
 from schemas.ids import batch_id, part_key, sha256_hex
 from schemas.plans import Plan
@@ -43,7 +44,9 @@ CURRENT_KEY = "current.json"
 _SCHEMAS = {"generations": GENERATIONS, "rejects": REJECTS}
 
 
-def open_attempt(store: Store, *, dagster_run_id: str | None) -> Attempt:
+def open_attempt(
+    store: Store, *, dagster_run_id: str | None, forecast: Forecast | None = None
+) -> Attempt:
     """Return a new attempt at this run, under an epoch that no other attempt has."""
     while True:
         epoch = next_number(store, "attempts/")
@@ -53,6 +56,7 @@ def open_attempt(store: Store, *, dagster_run_id: str | None) -> Attempt:
             pid=os.getpid(),
             dagster_run_id=dagster_run_id,
             started_at=datetime.now(UTC).isoformat(),
+            forecast=forecast,
         )
         if store.put_once(f"attempts/{epoch:04d}.json", to_json(attempt)):
             return attempt

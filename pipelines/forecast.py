@@ -8,11 +8,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from pipelines.devices import Device
+from pipelines.devices import Device, describe
 from pipelines.ledger import attempt_ends, current_run, written_manifest
 from pipelines.storage import Store
 from schemas.checkpoints import Checkpoint
 from schemas.errors import VerificationError
+from schemas.forecasts import Forecast
 from schemas.lineage import BatchLineage
 from schemas.plans import PlannedBatch
 
@@ -62,22 +63,23 @@ class History:
     load_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forecast:
-    """Wall seconds and USD until the plan is done, load included; None where nothing is known.
-
-    `basis` says from what, or why there is none. `low_…` to `high_…` is the interval that the
-    basis allows.
-    """
-
-    basis: str
-    seconds: float | None = None
-    low_s: float | None = None
-    high_s: float | None = None
-    usd: float | None = None
-    low_usd: float | None = None
-    high_usd: float | None = None
-    output_tokens: int | None = None
+def forecast_of(
+    pending: Sequence[PlannedBatch],
+    outputs: Iterable[Store],
+    checkpoint: Checkpoint,
+    *,
+    engine: str,
+    usd_per_device_hour: float,
+) -> Forecast:
+    """Return what the pending batches will take: by earlier runs at `outputs`, else by size."""
+    if not any(batch.num_requests for batch in pending):
+        return _forecast("no request is left to be answered", [0.0, 0.0, 0.0], 0.0, 0)
+    earlier = history_of(outputs, weights_hash=checkpoint.weights_hash, engine=engine)
+    if earlier is not None:
+        return by_history(pending, earlier, usd_per_device_hour)
+    if engine != "vllm":
+        return Forecast(basis=f"no earlier run to go by, and engine {engine} has no model's speed")
+    return by_size(pending, checkpoint, describe(), usd_per_device_hour)
 
 
 def history_of(outputs: Iterable[Store], *, weights_hash: str, engine: str) -> History | None:

@@ -6,6 +6,7 @@ from pipelines.accounting import Spent
 from pipelines.ledger import attempt_ends
 from pipelines.storage import Store
 from schemas.commits import Manifest
+from schemas.forecasts import Forecast, error_fraction
 from schemas.job_spec import Price
 from schemas.runs import RunReport
 
@@ -18,6 +19,7 @@ def report_of(
     price: Price,
     *,
     wall_s: float,
+    forecast: Forecast | None,
 ) -> RunReport:
     """Return the report of a sealed run; `reused` are batches committed before this invocation."""
     lineage = [commit.lineage for commit in manifest.commits]
@@ -47,4 +49,11 @@ def report_of(
         total_tokens_per_s=total / seconds if has_generated else None,
         run_device_s=sum(end.wall_s * end.num_devices for end in ends),
         run_usd=sum(end.usd for end in ends),
+        num_new_output_tokens=spent.num_output_tokens,
+        held_s=spent.wall_s,
+        forecast=forecast,
+        forecast_error=error_fraction(spent.wall_s, forecast.seconds) if forecast else None,
+        output_tokens_error=error_fraction(spent.num_output_tokens, forecast.output_tokens)
+        if forecast
+        else None,
     )

@@ -11,6 +11,7 @@ from pipelines.asking import Asking, asking_of
 from pipelines.chat import ChatTokenizer, load
 from pipelines.commit import commit, end_attempt, make_current, open_attempt, seal
 from pipelines.earlier import earlier_answers, earlier_outputs
+from pipelines.forecast import forecast_of
 from pipelines.generate import generate
 from pipelines.identity import identify, input_uri, output_uri
 from pipelines.ingest import InputFiles, find_input, ingest
@@ -28,6 +29,7 @@ from pipelines.trace import trace
 from schemas.checkpoints import Checkpoint
 from schemas.commits import Attempt, AttemptEnd, Current
 from schemas.errors import SettingsError
+from schemas.forecasts import Forecast
 from schemas.job_spec import JobSpec
 from schemas.plans import Plan, PlannedBatch
 from schemas.runs import RunIdentity, RunReport
@@ -50,17 +52,27 @@ def run(
         StoppedByLimitError, TryElsewhereError: the same call again resumes.
     """
     work = prepare(job, tools, partition=partition, limit=limit)
-    manifest = written_manifest(work.store)
+    manifest, forecast = written_manifest(work.store), None
     reused = committed_batches(work.store)
     if manifest is None:
         made = written_plan(work.store) or make_plan(work)
         work.progress.planned(made, reused)
-        if any(batch.batch_id not in reused for batch in made.batches):
-            answer(work, made, reused)
+        pending = [batch for batch in made.batches if batch.batch_id not in reused]
+        if pending:
+            forecast = expect(work, pending)
+            answer(work, made, pending, forecast)
         manifest = seal(work.store, made)
     trace(work.store, manifest)
     make_current(work.output, work.identity.run_key, seen=work.seen_pointer, is_trial=work.is_trial)
-    return report_of(work.store, manifest, reused, work.spent, job.price, wall_s=work.wall_s())
+    return report_of(
+        work.store,
+        manifest,
+        reused,
+        work.spent,
+        job.price,
+        wall_s=work.wall_s(),
+        forecast=forecast,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,10 +187,23 @@ def _prediction(work: Work) -> Prediction:
     return earlier_answers(outputs, work.identity)
 
 
-def answer(work: Work, made: Plan, reused: frozenset[str]) -> None:
-    """Generate and commit the batches that have no commit, as one attempt."""
+def expect(work: Work, pending: Sequence[PlannedBatch]) -> Forecast:
+    """Return what these batches are expected to take, before an engine is started."""
+    return forecast_of(
+        pending,
+        earlier_outputs(work.job, work.output, work.tools.open_output),
+        work.checkpoint,
+        engine=work.tools.engine,
+        usd_per_device_hour=work.job.price.usd_per_device_hour,
+    )
+
+
+def answer(
+    work: Work, made: Plan, pending: Sequence[PlannedBatch], forecast: Forecast | None
+) -> None:
+    """Generate and commit these batches, as one attempt."""
     job, store = work.job, work.store
-    with _attempt(work) as attempt:
+    with _attempt(work, forecast) as attempt:
         writer = OutcomeWriter(
             identity=work.identity,
             checkpoint=work.checkpoint,
@@ -189,10 +214,9 @@ def answer(work: Work, made: Plan, reused: frozenset[str]) -> None:
             usd_per_device_hour=job.price.usd_per_device_hour,
             keep_invalid_text=job.output.keep_invalid_text,
         )
-        pending = [batch for batch in made.batches if batch.batch_id not in reused]
         generate(
             read_batches(store, made, pending),
-            lambda: work.tools.open_engine(engine_need(work, made, pending)),
+            lambda: work.tools.open_engine(engine_need(work, made, pending, forecast)),
             work.asking,
             job.sampling.settings(),
             lambda done: commit(store, writer.outcome(done), epoch=attempt.epoch),
@@ -208,20 +232,23 @@ def answer(work: Work, made: Plan, reused: frozenset[str]) -> None:
         )
 
 
-def engine_need(work: Work, made: Plan, pending: Sequence[PlannedBatch]) -> EngineNeed:
+def engine_need(
+    work: Work, made: Plan, pending: Sequence[PlannedBatch], forecast: Forecast | None = None
+) -> EngineNeed:
     """Return what an engine for these batches of the plan has to be able to do."""
     return EngineNeed(
         job=work.job,
         checkpoint=work.checkpoint,
         context_length=work.max_model_len,
         workload=workload_of(made, pending),
+        forecast_s=None if forecast is None else forecast.busy_s,
     )
 
 
 @contextmanager
-def _attempt(work: Work) -> Generator[Attempt]:
+def _attempt(work: Work, forecast: Forecast | None) -> Generator[Attempt]:
     """Open an attempt, and put its bill when it ends, however it ends."""
-    attempt = open_attempt(work.store, dagster_run_id=work.tools.dagster_run_id)
+    attempt = open_attempt(work.store, dagster_run_id=work.tools.dagster_run_id, forecast=forecast)
     outcome = "interrupted"
     try:
         yield attempt

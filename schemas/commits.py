@@ -6,6 +6,7 @@ from typing import Literal, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from schemas.errors import VerificationError
+from schemas.forecasts import Forecast
 from schemas.lineage import BatchLineage
 from schemas.plans import Plan
 
@@ -27,7 +28,8 @@ class Part:
 class Attempt:
     """Who writes: put once of max+1, so epochs never repeat within a run.
 
-    `started_at` is wall-clock text for people; nothing is ordered by it.
+    `started_at` is wall-clock text for people; nothing is ordered by it. `forecast` is what
+    the attempt was expected to take; what it took is in its bill.
     """
 
     epoch: int
@@ -35,6 +37,7 @@ class Attempt:
     pid: int
     dagster_run_id: str | None
     started_at: str
+    forecast: Forecast | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from schemas.forecasts import Forecast
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunIdentity:
@@ -56,6 +58,11 @@ class RunReport:
     that devices were held (load, steps and idle) and `usd` its price; both are 0 where the
     engine was not started. Rates are tokens of this invocation over `generate_s`, None where
     nothing was generated. `run_device_s` and `run_usd` add up all attempts of the run.
+
+    `forecast` is what this invocation was expected to take before its engine was started, None
+    where none was needed. Beside it stand `held_s` (load and generate seconds), `usd` and
+    `num_new_output_tokens`; `forecast_error` (of seconds) and `output_tokens_error` are shares
+    of what was expected: 0.1 is a tenth more.
     """
 
     run_key: str
@@ -79,3 +86,8 @@ class RunReport:
     total_tokens_per_s: float | None
     run_device_s: float
     run_usd: float
+    num_new_output_tokens: int = 0
+    held_s: float = 0.0
+    forecast: Forecast | None = None
+    forecast_error: float | None = None
+    output_tokens_error: float | None = None

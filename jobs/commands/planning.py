@@ -9,16 +9,15 @@ from jobs.commands.choice import Choice, chosen_job
 from jobs.commands.ending import Ending, printable
 from jobs.commands.texts import codes, count, pairs, seconds, usd
 from jobs.display import display
-from jobs.settings import EngineKind, read_settings
-from schemas.job_spec import JobSpec
+from jobs.settings import read_settings
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pipelines.forecast import Forecast
     from pipelines.outline import Bar, Outline
     from pipelines.run import Work
-    from schemas.plans import Plan, PlannedBatch
+    from schemas.forecasts import Forecast
+    from schemas.plans import Plan
 
 _BAR_CHARACTERS = 40
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -32,16 +31,20 @@ def plan_job(choice: Choice) -> Ending:
     """
     settings = read_settings()
     job = chosen_job(choice, settings)
-    engine = choice.engine_kind(settings)
     with display() as shown, tempfile.TemporaryDirectory(prefix="promptmill-") as folder:
         from jobs.tools import tools_for  # the model's libraries take seconds to load
         from pipelines.ledger import committed_batches
         from pipelines.outline import outline
         from pipelines.plan_parts import written_plan
-        from pipelines.run import make_plan, prepare
+        from pipelines.run import expect, make_plan, prepare
         from pipelines.storage import open_store
 
-        tools = tools_for(settings, engine=engine, on_progress=shown.show, on_note=shown.note)
+        tools = tools_for(
+            settings,
+            engine=choice.engine_kind(settings),
+            on_progress=shown.show,
+            on_note=shown.note,
+        )
         work = prepare(job, tools, partition=choice.partition, limit=choice.limit)
         made, store = written_plan(work.store), work.store
         if made is None:
@@ -50,37 +53,8 @@ def plan_job(choice: Choice) -> Ending:
         done = committed_batches(work.store)
         pending = [batch for batch in made.batches if batch.batch_id not in done]
         found = outline(store, made)
-        expected = _forecast(work, job, pending, engine)
+        expected = expect(work, pending)
     return _ending(work, made, found, expected, len(pending))
-
-
-def _forecast(
-    work: "Work", job: JobSpec, pending: "Sequence[PlannedBatch]", engine: EngineKind
-) -> "Forecast":
-    from pipelines.devices import describe
-    from pipelines.earlier import earlier_outputs
-    from pipelines.forecast import Forecast, by_history, by_size, history_of
-    from pipelines.storage import open_store
-
-    price = job.price.usd_per_device_hour
-    if not any(batch.num_requests for batch in pending):
-        return Forecast(
-            basis="no request is left to be answered",
-            seconds=0.0,
-            low_s=0.0,
-            high_s=0.0,
-            usd=0.0,
-            low_usd=0.0,
-            high_usd=0.0,
-            output_tokens=0,
-        )
-    outputs = earlier_outputs(job, work.output, open_store)
-    earlier = history_of(outputs, weights_hash=work.checkpoint.weights_hash, engine=engine)
-    if earlier is not None:
-        return by_history(pending, earlier, price)
-    if engine != "vllm":
-        return Forecast(basis=f"no earlier run to go by, and engine {engine} has no model's speed")
-    return by_size(pending, work.checkpoint, describe(), price)
 
 
 def _ending(

@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING
 
 from jobs.commands.choice import Choice, chosen_job
 from jobs.commands.ending import Ending, printable
-from jobs.commands.texts import codes, count, pairs, rate, usd
+from jobs.commands.texts import codes, count, grid, off, pairs, rate, seconds, usd
 from jobs.display import display
 from jobs.rejects import too_many_rejects
 from jobs.settings import Settings, read_settings
+from schemas.forecasts import Forecast
 from schemas.runs import RunReport
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 _NUM_SAMPLES = 3
 _SAMPLE_CHARACTERS = 200
@@ -46,6 +48,8 @@ def run_job(choice: Choice) -> Ending:
 
     def show(console: "Console") -> None:
         console.print(pairs(f"{job.name} is done", _rows(report)))
+        if report.forecast is not None and report.forecast.seconds:
+            console.print(_forecast_table(report, report.forecast))
         _show_samples(console, shown_samples)
         console.print(f"outputs: {report.run_uri}", soft_wrap=True)
         console.print(_said_of_reuse(report), soft_wrap=True)
@@ -86,6 +90,20 @@ def _rows(report: RunReport) -> list[tuple[str, str]]:
         ("device-seconds", f"{report.device_s:.1f} (all attempts {report.run_device_s:.1f})"),
         ("USD", f"{usd(report.usd)} (all attempts {usd(report.run_usd)})"),
     ]
+
+
+def _forecast_table(report: RunReport, forecast: Forecast) -> "Table":
+    """Return what was expected of this invocation's engine beside what came."""
+    time_error = off(report.forecast_error)
+    expected, came = forecast.output_tokens or 0, report.num_new_output_tokens
+    return grid(
+        ("", "forecast", "came", "off by"),
+        [
+            ["device held", seconds(forecast.seconds), seconds(report.held_s), time_error],
+            ["USD", usd(forecast.usd), usd(report.usd), time_error],
+            ["output tokens", count(expected), count(came), off(report.output_tokens_error)],
+        ],
+    )
 
 
 def _said_of_reuse(report: RunReport) -> str:

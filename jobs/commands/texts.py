@@ -37,6 +37,11 @@ def rate(number: float | None) -> str:
     return "-" if number is None else f"{number:,.0f} tok/s"
 
 
+def off(fraction: float | None) -> str:
+    """Return by how much something missed what was expected, such as +12 %; `-`: not known."""
+    return "-" if fraction is None else f"{fraction:+.0%}".replace("%", " %")
+
+
 def size(number: int) -> str:
     """Return bytes as B, KiB, MiB, GiB or TiB."""
     amount = float(number)

@@ -1,0 +1,36 @@
+"""A forecast: what the pending batches of a run are expected to take, before an engine starts."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """Seconds, USD and output tokens of one attempt, expected; None where nothing is known.
+
+    `seconds` are those in which devices are held, as in the attempt's bill: from the engine's
+    start (`load_s`) over its steps (`busy_s`) and what is idle between and after them to its
+    end. Planning is not in them: it is done when the forecast is made. `low_…` to `high_…` is
+    an interval in which nine of ten outcomes are expected to lie, where the basis is an earlier
+    run; without one it is as wide as the guess. `basis` says from what, or why there is none.
+    """
+
+    basis: str
+    is_from_history: bool = False
+    num_devices: int = 1
+    seconds: float | None = None
+    low_s: float | None = None
+    high_s: float | None = None
+    load_s: float | None = None
+    busy_s: float | None = None
+    usd: float | None = None
+    low_usd: float | None = None
+    high_usd: float | None = None
+    output_tokens: int | None = None
+
+
+def error_fraction(came: float, expected: float | None) -> float | None:
+    """Return by what share of the expected value the real one is off: 0.1 is a tenth more.
+
+    None where nothing was expected, or nothing was to be done.
+    """
+    return came / expected - 1 if expected else None
