@@ -1,28 +1,31 @@
 """What a row asks of the engine, and what its answers mean: text, JSON, or a label."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Protocol
 
-import jsonschema
-
 from pipelines.chat import ChatTokenizer
+from pipelines.json_answers import JsonShape
 from pipelines.labels import LabelTree
-from schemas.errors import SettingsError
-from schemas.generations import FinishReason
-from schemas.job_spec import JobSpec
+from schemas.generations import FinishReason, QuestionAnswer
 from schemas.prompts import Fault
 from schemas.requests import Answer, SamplingSettings
 
-Ask = tuple[tuple[int, ...], SamplingSettings]
+Tokens = tuple[int, ...]
+Lengths = tuple[int, ...]
+"""Tokens of each of a row's prompts."""
+
+Ask = tuple[Tokens, SamplingSettings]
 """One request to the engine: prompt tokens and how to sample."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meaning:
-    """What a row's answers come to. `fault` is set where they are not acceptable."""
+    """What a row's answers come to. `fault` is set where they are not acceptable.
+
+    `answers` are those to the job's questions that are acceptable; None for a job without.
+    """
 
     text: str
     finish_reason: FinishReason
@@ -30,6 +33,7 @@ class Meaning:
     label: str | None = None
     label_probabilities: tuple[tuple[str, float], ...] | None = None
     label_margin: float | None = None
+    answers: tuple[QuestionAnswer, ...] | None = None
     fault: Fault | None = None
 
 
@@ -38,7 +42,12 @@ class Asking(Protocol):
 
     @property
     def num_answer_tokens(self) -> int | None:
-        """Output tokens of every answer, where they are fixed; None: max_tokens bounds them."""
+        """Output tokens of every row's answers, where they are fixed; None: max_tokens bounds."""
+        ...
+
+    @property
+    def question_tokens(self) -> tuple[int, ...]:
+        """The most output tokens of each of the job's questions; empty for a job without."""
         ...
 
     @property
@@ -46,28 +55,20 @@ class Asking(Protocol):
         """Engine requests per row."""
         ...
 
-    def asks(self, prompt: tuple[int, ...], sampling: SamplingSettings) -> list[Ask]:
-        """Return what to ask the engine for one row."""
+    @property
+    def first_asks(self) -> tuple[int, ...]:
+        """The place among a row's asks of the first on each of its prompts."""
         ...
 
-    def meanings(self, answers: Sequence[Sequence[Answer]]) -> list[Meaning]:
+    def asks(self, prompts: Sequence[Tokens], sampling: SamplingSettings) -> list[Ask]:
+        """Return what to ask the engine for one row: its prompt, or a prompt per question."""
+        ...
+
+    def meanings(
+        self, answers: Sequence[Sequence[Answer]], prompts: Sequence[Lengths]
+    ) -> list[Meaning]:
         """Return what the answers of each row mean; each row has `num_asks` of them."""
         ...
-
-
-def asking_of(job: JobSpec, chat: ChatTokenizer) -> Asking:
-    """Return how this job asks.
-
-    Raises:
-        SettingsError: its labels cannot be told apart, or its json_schema is no JSON schema.
-    """
-    if job.output.labels is not None:
-        choices = job.output.labels.choices
-        tokens = [chat.encode_answer(choice) for choice in choices]
-        return AskForLabel(LabelTree(choices, tokens, chat.end_token_id))
-    if job.output.json_schema is not None:
-        return AskForJson(job.output.json_schema, chat)
-    return AskForText(chat)
 
 
 def row_sampling(
@@ -94,19 +95,24 @@ def _overridden(
 class AskForText:
     """Free text."""
 
-    num_answer_tokens = None
+    num_answer_tokens: int | None = None
+    question_tokens: tuple[int, ...] = ()
     num_asks = 1
+    first_asks = (0,)
 
     def __init__(self, chat: ChatTokenizer) -> None:
         """Read answers with the model's own tokenizer."""
         self._chat = chat
 
-    def asks(self, prompt: tuple[int, ...], sampling: SamplingSettings) -> list[Ask]:
+    def asks(self, prompts: Sequence[Tokens], sampling: SamplingSettings) -> list[Ask]:
         """Return the prompt as it is."""
-        return [(prompt, sampling)]
+        return [(prompts[0], sampling)]
 
-    def meanings(self, answers: Sequence[Sequence[Answer]]) -> list[Meaning]:
+    def meanings(
+        self, answers: Sequence[Sequence[Answer]], prompts: Sequence[Lengths]
+    ) -> list[Meaning]:
         """Return the texts; detokenized on all cores."""
+        del prompts
         texts = self._chat.decode([one.token_ids for (one,) in answers])
         return [
             Meaning(
@@ -126,37 +132,23 @@ def _until(text: str, stop: str | None) -> str:
 class AskForJson(AskForText):
     """JSON of one schema: constrained while it is written, and validated afterwards."""
 
-    def __init__(self, schema: dict[str, object], chat: ChatTokenizer) -> None:
-        """Check the schema itself; see `asking_of` for errors."""
+    def __init__(self, shape: JsonShape, chat: ChatTokenizer) -> None:
+        """Ask for JSON of this shape."""
         super().__init__(chat)
-        try:
-            jsonschema.Draft202012Validator.check_schema(schema)
-        except jsonschema.SchemaError as error:
-            raise SettingsError(f"output.json_schema is no JSON schema: {error.message}") from error
-        self._validator = jsonschema.Draft202012Validator(schema)
-        self._schema_text = json.dumps(schema, sort_keys=True)
+        self._shape = shape
 
-    def asks(self, prompt: tuple[int, ...], sampling: SamplingSettings) -> list[Ask]:
+    def asks(self, prompts: Sequence[Tokens], sampling: SamplingSettings) -> list[Ask]:
         """Return the prompt with the schema as its constraint."""
-        return [(prompt, _constrained(sampling, self._schema_text))]
+        return [(prompts[0], _constrained(sampling, self._shape.text))]
 
-    def meanings(self, answers: Sequence[Sequence[Answer]]) -> list[Meaning]:
+    def meanings(
+        self, answers: Sequence[Sequence[Answer]], prompts: Sequence[Lengths]
+    ) -> list[Meaning]:
         """Return the texts; one that was cut short or does not validate has a fault."""
         return [
-            replace(meaning, fault=self._fault(meaning)) for meaning in super().meanings(answers)
+            replace(found, fault=self._shape.fault(found.text, found.finish_reason))
+            for found in super().meanings(answers, prompts)
         ]
-
-    def _fault(self, meaning: Meaning) -> Fault | None:
-        if meaning.finish_reason == "length":
-            return Fault("INVALID_OUTPUT", "JSON cut short at max_tokens")
-        try:
-            found = json.loads(meaning.text)
-        except ValueError:
-            return Fault("INVALID_OUTPUT", "not JSON")
-        error = next(iter(self._validator.iter_errors(found)), None)
-        if error is None:
-            return None
-        return Fault("INVALID_OUTPUT", f"fails the schema at {error.json_path}: {error.validator}")
 
 
 @lru_cache(maxsize=4096)
@@ -167,23 +159,29 @@ def _constrained(sampling: SamplingSettings, schema: str) -> SamplingSettings:
 class AskForLabel:
     """One of the job's choices, with a probability for each."""
 
+    question_tokens: tuple[int, ...] = ()
+    first_asks = (0,)
+
     def __init__(self, tree: LabelTree) -> None:
         """Ask at every fork of the tree."""
         self._tree = tree
         self._settings = [tree.sampling(fork) for fork in tree.forks]
-        self.num_answer_tokens = tree.num_answer_tokens
+        self.num_answer_tokens: int | None = tree.num_answer_tokens
         self.num_asks = len(tree.forks)
 
-    def asks(self, prompt: tuple[int, ...], sampling: SamplingSettings) -> list[Ask]:
+    def asks(self, prompts: Sequence[Tokens], sampling: SamplingSettings) -> list[Ask]:
         """Return one one-token request per fork; the row's sampling settings play no part."""
         del sampling
         return [
-            (prompt + fork.path, settings)
+            (prompts[0] + fork.path, settings)
             for fork, settings in zip(self._tree.forks, self._settings, strict=True)
         ]
 
-    def meanings(self, answers: Sequence[Sequence[Answer]]) -> list[Meaning]:
+    def meanings(
+        self, answers: Sequence[Sequence[Answer]], prompts: Sequence[Lengths]
+    ) -> list[Meaning]:
         """Return the most probable choice of each row; the first of equals."""
+        del prompts
         return [self._meaning(row) for row in answers]
 
     def _meaning(self, answers: Sequence[Answer]) -> Meaning:

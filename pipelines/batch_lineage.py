@@ -106,15 +106,15 @@ def batch_lineage(
 def _asked_tokens(answered: AnsweredBatch) -> tuple[int, int, int]:
     """Return prompt tokens, those of them that were cached, and output tokens of all requests.
 
-    A row of a labeling job may take several engine requests on the same prompt; its prompt
-    counts once, its output tokens all.
+    A row may take several engine requests on the same prompt (labels), and several prompts
+    (questions): each prompt counts once, output tokens all.
     """
     prompt_tokens = answered.rows["num_prompt_tokens"].to_pylist()
     num_prompt = num_cached = num_output = 0
     for num_tokens, found in zip(prompt_tokens, answered.answers, strict=False):
         if not isinstance(found, Fault):
             num_prompt += num_tokens
-            num_cached += found[0].num_cached_tokens or 0
+            num_cached += answered.num_cached_tokens(found) or 0
             num_output += sum(len(one.token_ids) for one in found)
     return num_prompt, num_cached, num_output
 

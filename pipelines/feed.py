@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from pipelines.asking import Asking, row_sampling
 from pipelines.plan_parts import BatchRows
+from pipelines.row_prompts import prompts_of
 from schemas.errors import EngineDiedError
 from schemas.prompts import Fault
 from schemas.requests import Answer, EngineFacts, EngineRequest, SamplingSettings
@@ -71,6 +72,7 @@ class Feed:
         """Feed these batches; they are read as they are needed."""
         self._batches = batches
         self._asking = asking
+        self.first_asks = asking.first_asks
         self._sampling = sampling
         self._next_number = 0
         self._next_group = 0
@@ -210,8 +212,8 @@ class Feed:
             tries=[0] * cut.batch.num_requests,
         )
         self._next_group += 1
-        for i, (tokens, sampling) in enumerate(_requests(cut, self._sampling)):
-            for ask, (prompt, settings) in enumerate(self._asking.asks(tokens, sampling)):
+        for i, (prompts, sampling) in enumerate(_requests(cut, self._sampling)):
+            for ask, (prompt, settings) in enumerate(self._asking.asks(prompts, sampling)):
                 request = EngineRequest(
                     number=self._next_number,
                     group=batch.group,
@@ -230,13 +232,15 @@ class Feed:
 
 def _requests(
     cut: BatchRows, sampling: SamplingSettings
-) -> Iterator[tuple[tuple[int, ...], SamplingSettings]]:
+) -> Iterator[tuple[list[tuple[int, ...]], SamplingSettings]]:
     rows: pa.Table = cut.rows.slice(0, cut.batch.num_requests)
     columns = [
-        rows[name].to_pylist() for name in ("prompt_token_ids", "max_tokens", "temperature", "seed")
+        rows[name].to_pylist()
+        for name in ("prompt_token_ids", "question_token_ids", "max_tokens", "temperature", "seed")
     ]
-    for tokens, max_tokens, temperature, seed in zip(*columns, strict=True):
-        yield tuple(tokens), row_sampling(sampling, max_tokens, temperature, seed)
+    for shared, tails, max_tokens, temperature, seed in zip(*columns, strict=True):
+        own = row_sampling(sampling, max_tokens, temperature, seed)
+        yield prompts_of(shared, tails), own
 
 
 def _num_tokens(request: EngineRequest) -> int:

@@ -190,6 +190,7 @@ class _Work:
             batch=batch.cut.batch,
             rows=batch.cut.rows,
             answers=batch.found(),
+            first_asks=self._feed.first_asks,
             tries=tuple(batch.tries),
             use=use,
             first_step_at=batch.first_step_at,

@@ -60,6 +60,7 @@ def identify(
     fields = job.identity()
     sampling = asdict(job.sampling.settings())
     constraint = {key: fields["output"][key] for key in ("labels", "json_schema")}  # type: ignore[index]
+    constraint["questions"] = fields["questions"]
     profile = content_id(
         PROFILE_SCHEME,
         {

@@ -90,7 +90,7 @@ class _Reader:
 
     def __init__(self, job: JobSpec, file_keys: frozenset[str]) -> None:
         self._file_keys = file_keys
-        self._source: Source = source_of(job.prompt)
+        self._source: Source = source_of(job.prompt, [question.text for question in job.questions])
         self._may_cut = job.prompt.on_too_long == "truncate"
         self._id_column = job.input.id_column
         override = job.sampling.columns
@@ -135,14 +135,14 @@ class _Reader:
         settings = _row_settings(row, self._overrides) if self._overrides else _JOBS_OWN
         if isinstance(settings, Fault):
             return Prompt(row_key=key, file_number=file_number, row=number, fault=settings)
-        found = self._source.conversation(row)
+        found = self._source.conversations(row)
         if isinstance(found, Fault):
             return Prompt(row_key=key, file_number=file_number, row=number, fault=found)
         return Prompt(
             row_key=key,
             file_number=file_number,
             row=number,
-            messages=found,
+            conversations=found,
             max_tokens=settings[0],
             temperature=settings[1],
             seed=settings[2],

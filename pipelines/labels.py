@@ -42,7 +42,7 @@ class LabelTree:
         ends = () if end_token_id is None else (end_token_id,)
         self._paths = [p + ends if b else p for p, b in zip(paths, is_beginning, strict=True)]
         if len(set(self._paths)) != len(self._paths) or not all(self._paths):
-            raise SettingsError("output.labels.choices: two choices are the same to the model")
+            raise SettingsError("two choices are the same to the model")
         prefixes = {path[:length] for path in self._paths for length in range(len(path))}
         forks = [
             Fork(path=prefix, token_ids=tuple(sorted(self._next_tokens(prefix))))

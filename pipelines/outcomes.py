@@ -5,7 +5,7 @@ Shared rows get the answer, or the reject, of the request they share.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ import pyarrow as pa
 from pipelines.answered import AnsweredBatch
 from pipelines.asking import Asking, Meaning
 from pipelines.batch_lineage import batch_lineage
+from pipelines.row_prompts import prompt_lengths
 from schemas.checkpoints import Checkpoint
 from schemas.generations import GENERATIONS
 from schemas.ids import request_id
@@ -53,7 +54,7 @@ class OutcomeWriter:
         """Return the batch's tables and lineage; every row is in exactly one of the tables."""
         ok = [i for i, found in enumerate(answered.answers) if not isinstance(found, Fault)]
         kept = [found for found in answered.answers if not isinstance(found, Fault)]
-        meanings = dict(zip(ok, self.asking.meanings(kept), strict=True)) if ok else {}
+        meanings = dict(zip(ok, self._meanings(answered, ok, kept), strict=True)) if ok else {}
         faults: dict[int, tuple[Fault, str | None]] = {
             i: (found, None) for i, found in enumerate(answered.answers) if isinstance(found, Fault)
         }
@@ -61,7 +62,7 @@ class OutcomeWriter:
             if meaning.fault is not None:
                 faults[i] = (meaning.fault, meaning.text if self.keep_invalid_text else None)
         sources = _sources(answered)
-        rejects = self._rejects(answered, sources, faults)
+        rejects = self._rejects(answered, sources, meanings, faults)
         generations = self._generations(answered, sources, meanings, faults)
         by_code = Counter(rejects["code"].to_pylist())
         lineage = batch_lineage(
@@ -79,6 +80,12 @@ class OutcomeWriter:
             rejects_by_code=dict(sorted(by_code.items())),
             lineage=lineage,
         )
+
+    def _meanings(
+        self, answered: AnsweredBatch, ok: list[int], kept: Sequence[Sequence[Answer]]
+    ) -> list[Meaning]:
+        rows = answered.rows.take(pa.array(ok, type=pa.int64()))
+        return self.asking.meanings(kept, prompt_lengths(rows))
 
     def _generations(
         self,
@@ -106,7 +113,7 @@ class OutcomeWriter:
             "finish_reason": [meaning.finish_reason for meaning in meant],
             "stop_reason": [meaning.stop_reason for meaning in meant],
             "num_prompt_tokens": rows["num_prompt_tokens"],
-            "num_cached_tokens": [_cached(found) for found in tables],
+            "num_cached_tokens": [answered.num_cached_tokens(found) for found in tables],
             "num_output_tokens": [sum(len(one.token_ids) for one in found) for found in tables],
             "num_truncated_tokens": rows["num_truncated_tokens"],
             "is_fanned_out": [i >= answered.batch.num_requests for i in places],
@@ -119,6 +126,7 @@ class OutcomeWriter:
             "label": [meaning.label for meaning in meant],
             "label_probabilities": [meaning.label_probabilities for meaning in meant],
             "label_margin": [meaning.label_margin for meaning in meant],
+            "answers": [_answers(meaning) for meaning in meant],
         }
         return _table(columns, GENERATIONS)
 
@@ -126,6 +134,7 @@ class OutcomeWriter:
         self,
         answered: AnsweredBatch,
         sources: Sequence[int | None],
+        meanings: Mapping[int, Meaning],
         faults: Mapping[int, tuple[Fault, str | None]],
     ) -> pa.Table:
         places = [i for i, source in enumerate(sources) if source is None or source in faults]
@@ -137,6 +146,7 @@ class OutcomeWriter:
             rows["reject_message"].to_pylist(),
             strict=True,
         )
+        meant = [None if (s := sources[i]) is None else meanings.get(s) for i in places]
         told = [
             ("generate", *fault[0]) if fault is not None else plan
             for fault, plan in zip(found, planned, strict=True)
@@ -153,6 +163,7 @@ class OutcomeWriter:
             "num_tries": [0 if (s := sources[i]) is None else answered.tries[s] for i in places],
             "epoch": [self.epoch] * len(places),
             "text": [None if fault is None else fault[1] for fault in found],
+            "answers": [_answers(meaning) for meaning in meant],
         }
         return _table(columns, REJECTS)
 
@@ -185,6 +196,16 @@ def _table(columns: Mapping[str, _Column], schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _cached(answers: Sequence[Answer]) -> int | None:
-    """Return the cached prompt tokens of a row's first request: those of its own prompt."""
-    return answers[0].num_cached_tokens
+def _answers(meaning: Meaning | None) -> list[dict[str, Any]] | None:
+    """Return a row's answers to the job's questions as Arrow takes them."""
+    if meaning is None or meaning.answers is None:
+        return None
+    return [
+        {
+            **asdict(answer),
+            "label_probabilities": None
+            if answer.label_probabilities is None
+            else [{"key": key, "value": value} for key, value in answer.label_probabilities],
+        }
+        for answer in meaning.answers
+    ]

@@ -27,6 +27,7 @@ from pipelines.ordering import (
 )
 from pipelines.plan_parts import BatchRows, PartWriter, put_plan
 from pipelines.prediction import Prediction
+from pipelines.row_prompts import num_spared_tokens
 from pipelines.spool import PREFIX_PROBE_TOKENS, Spool
 from pipelines.storage import Store
 from pipelines.tables import table_of
@@ -36,6 +37,8 @@ from schemas.plans import PLAN_ROWS, InputFile, Plan, PlannedBatch, PlanRow
 from schemas.prompts import Prompt
 from schemas.requests import SamplingSettings
 from schemas.runs import RunIdentity
+
+_TOKENS = ("prompt_token_ids", "question_token_ids")
 
 
 def plan(
@@ -142,7 +145,9 @@ class _Cut:
             for name in ("prefix_group", "predicted_output_tokens"):
                 requests = _replaced(requests, name, frame[name].to_arrow())
             fanned = self._take(shared[key]) if key in shared else PLAN_ROWS.empty_table()
-            fanned = _replaced(fanned, "prompt_token_ids", _nulls(fanned, "prompt_token_ids"))
+            for name in _TOKENS:
+                fanned = _replaced(fanned, name, _nulls(fanned, name))
+            self.num_prefix_tokens += num_spared_tokens(requests)
             yield _cut_batch(number, requests, fanned, [])
             number += 1
         if number == 0:
@@ -165,14 +170,14 @@ class _Cut:
         for start in range(0, len(unreadable), MAX_BATCH_ROWS):
             yield unreadable[start : start + MAX_BATCH_ROWS]
         for frame in self._rejects.iter_slices(MAX_BATCH_ROWS):
-            columns = self._take(frame).drop(["prompt_token_ids"]).to_pylist()
+            columns = self._take(frame).drop([*_TOKENS]).to_pylist()
             yield [
                 self._reject(row, is_repeated=is_repeated)
                 for row, is_repeated in zip(columns, frame["is_repeated"], strict=True)
             ]
 
     def _reject(self, row: dict[str, object], *, is_repeated: bool) -> PlanRow:
-        kept = PlanRow(**row, prompt_token_ids=None)  # pyright: ignore[reportArgumentType]
+        kept = PlanRow(**row, **dict.fromkeys(_TOKENS))  # pyright: ignore[reportArgumentType]
         if is_repeated:
             key = position_key(self._files[kept.file_number].key, kept.row or 0)
             message = f"the id {kept.row_key[:80]!r} stands in an earlier row"
@@ -199,6 +204,7 @@ def _file_reject(number: int, file: InputFile) -> PlanRow:
         row=None,
         request_digest=None,
         prompt_token_ids=None,
+        question_token_ids=None,
         num_prompt_tokens=0,
         predicted_output_tokens=0,
         max_output_tokens=0,

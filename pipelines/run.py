@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 
 from pipelines.accounting import Budget, Spent
-from pipelines.asking import Asking, asking_of
+from pipelines.asking import Asking
 from pipelines.chat import ChatTokenizer, load
 from pipelines.commit import commit, end_attempt, make_current, open_attempt, seal
 from pipelines.earlier import earlier_answers, earlier_outputs
@@ -21,6 +21,7 @@ from pipelines.plan import plan
 from pipelines.plan_parts import read_batches, written_plan
 from pipelines.prediction import Prediction, fixed_lengths
 from pipelines.progress import ProgressMeter
+from pipelines.questions import asking_of
 from pipelines.report import report_of
 from pipelines.storage import Store
 from pipelines.tokenize import Room
@@ -168,6 +169,7 @@ def make_plan(work: Work, store: Store | None = None) -> Plan:
             max_model_len=work.max_model_len,
             max_tokens=work.job.sampling.max_tokens,
             num_answer_tokens=work.asking.num_answer_tokens,
+            question_tokens=work.asking.question_tokens,
         ),
         sampling=work.job.sampling.settings(),
         prediction=_prediction(work),

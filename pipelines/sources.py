@@ -1,6 +1,7 @@
 """How one row of the input becomes a conversation: by template, from a column, from messages.
 
-A source names the columns it reads and turns their values into messages or a fault.
+A source names the columns it reads and turns their values into messages or a fault. A job
+with questions has a conversation for each of them, all by one template.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,16 +11,17 @@ from pipelines.tables import NOT_TEXT
 from pipelines.templates import RenderError, RowTemplate
 from schemas.errors import SettingsError
 from schemas.job_spec import PromptSource
-from schemas.prompts import Fault, Message
+from schemas.prompts import Conversation, Fault, Message
+from schemas.questions import QUESTION
 
 ROLES = ("system", "user", "assistant", "tool")
 
 Row = Mapping[str, object]
-Shorten = Callable[[int], tuple[Message, ...]]
+Shorten = Callable[[int], tuple[Conversation, ...]]
 
 
 class Source(Protocol):
-    """Turns a row's values into a conversation."""
+    """Turns a row's values into conversations."""
 
     columns: tuple[str, ...]
     """The columns it reads."""
@@ -32,26 +34,26 @@ class Source(Protocol):
         """
         ...
 
-    def conversation(self, row: Row) -> tuple[Message, ...] | Fault:
-        """Return the row's messages, or why there are none."""
+    def conversations(self, row: Row) -> tuple[Conversation, ...] | Fault:
+        """Return the row's one conversation, or one for each question; or why there is none."""
         ...
 
 
-def source_of(prompt: PromptSource) -> Source:
-    """Return the source that a job file's `prompt` section describes.
+def source_of(prompt: PromptSource, questions: Sequence[str] = ()) -> Source:
+    """Return the source that a job file's `prompt` and `questions` describe.
 
     Raises:
-        SettingsError: its template does not parse.
+        SettingsError: its template does not parse, or has no place for the questions.
     """
     if prompt.messages is not None:
         return MessagesColumn(prompt.messages)
     if prompt.column is not None:
         return TextColumn(prompt.column, system=prompt.system)
-    return Template(prompt.user or "", system=prompt.system)
+    return Template(prompt.user or "", system=prompt.system, questions=questions)
 
 
 def shortener(source: Source, row: Row) -> Shorten:
-    """Return a function that gives the row's conversation with its longest text value cut.
+    """Return a function that gives the row's conversations with its longest text value cut.
 
     The value is cut at its end, whichever column it stands in, so that a question behind a
     long document stays whole.
@@ -59,33 +61,50 @@ def shortener(source: Source, row: Row) -> Shorten:
     lengths = {name: _text_length(row[name]) for name in source.columns}
     longest = max(lengths, key=lambda name: lengths[name])
 
-    def shortened(num_characters: int) -> tuple[Message, ...]:
+    def shortened(num_characters: int) -> tuple[Conversation, ...]:
         cut = {**row, longest: _cut(row[longest], num_characters)}
-        found = source.conversation(cut)
+        found = source.conversations(cut)
         return () if isinstance(found, Fault) else found
 
     return shortened
 
 
 class Template:
-    """A prompt written by a template over the row's columns."""
+    """A prompt written by a template over the row's columns, once for each question."""
 
-    def __init__(self, text: str, *, system: str | None) -> None:
-        """Compile the template; see `RowTemplate` for errors."""
+    def __init__(self, text: str, *, system: str | None, questions: Sequence[str] = ()) -> None:
+        """Compile the template; see `RowTemplate` for errors.
+
+        Raises:
+            SettingsError: there are questions, and the template has no place for them, or
+                for nothing else.
+        """
         self._template = RowTemplate(text)
         self._before = _system(system)
-        self.columns = tuple(sorted(self._template.columns))
+        self._questions = tuple(questions)
+        names = self._template.columns - {QUESTION} if questions else self._template.columns
+        if questions and (QUESTION not in self._template.columns or not names):
+            raise SettingsError(
+                "the job has questions: prompt.user must name {{ question }} and a column of the "
+                f"input; it names {', '.join(sorted(self._template.columns))}"
+            )
+        self.columns = tuple(sorted(names))
 
     def check(self, columns: Sequence[str], file: str) -> None:
-        """Refuse a column that the template names and Jinja has a function for."""
+        """Refuse a column whose name means something else in the template."""
+        if self._questions and QUESTION in columns:
+            raise SettingsError(
+                f"{file} has a column `{QUESTION}`, and in prompt.user that is each of the job's "
+                "questions; rename the column"
+            )
         for name in sorted(self._template.functions & set(columns)):
             raise SettingsError(
                 f"{file} has a column `{name}`, and in prompt.user that is a function of Jinja; "
                 "rename the column"
             )
 
-    def conversation(self, row: Row) -> tuple[Message, ...] | Fault:
-        """Return system and user message; a null column renders as nothing."""
+    def conversations(self, row: Row) -> tuple[Conversation, ...] | Fault:
+        """Return system and user message, per question; a null column renders as nothing."""
         used = [row[name] for name in self.columns]
         if all(value is None for value in used):
             return Fault("NULL_PROMPT", f"null in every column of the template: {self._names}")
@@ -94,12 +113,15 @@ class Template:
         if all(_is_blank(value) for value in used):
             return Fault("EMPTY_PROMPT", f"no text in any column of the template: {self._names}")
         try:
-            text = self._template.render(row)
+            if self._questions:
+                texts = [self._template.render({**row, QUESTION: one}) for one in self._questions]
+            else:
+                texts = [self._template.render(row)]
         except RenderError as error:
             return Fault("TEMPLATE_ERROR", str(error))
-        if not text.strip():
+        if not all(text.strip() for text in texts):
             return Fault("EMPTY_PROMPT", "the template gives no text for this row")
-        return (*self._before, Message("user", text))
+        return tuple((*self._before, Message("user", text)) for text in texts)
 
     @property
     def _names(self) -> str:
@@ -118,7 +140,7 @@ class TextColumn:
     def check(self, columns: Sequence[str], file: str) -> None:
         """Return: any name will do."""
 
-    def conversation(self, row: Row) -> tuple[Message, ...] | Fault:
+    def conversations(self, row: Row) -> tuple[Conversation, ...] | Fault:
         """Return system and user message; the text is taken literally."""
         text = row[self._column]
         if text is None:
@@ -127,7 +149,7 @@ class TextColumn:
             return Fault("NOT_TEXT", f"`{self._column}` holds {_kind(text)}, not text")
         if not text.strip():
             return Fault("EMPTY_PROMPT", f"`{self._column}` holds no text")
-        return (*self._before, Message("user", text))
+        return ((*self._before, Message("user", text)),)
 
 
 class MessagesColumn:
@@ -141,7 +163,7 @@ class MessagesColumn:
     def check(self, columns: Sequence[str], file: str) -> None:
         """Return: any name will do."""
 
-    def conversation(self, row: Row) -> tuple[Message, ...] | Fault:
+    def conversations(self, row: Row) -> tuple[Conversation, ...] | Fault:
         """Return the row's own messages."""
         turns = row[self._column]
         if turns is None:
@@ -158,7 +180,7 @@ class MessagesColumn:
             messages.append(message)
         if all(not message.content.strip() for message in messages):
             return Fault("EMPTY_PROMPT", f"`{self._column}` holds no text")
-        return tuple(messages)
+        return (tuple(messages),)
 
 
 def _message(turn: object, where: str) -> Message | Fault:

@@ -120,4 +120,6 @@ def _is_shareable(row: PlanRow, sampling: SamplingSettings) -> bool:
 
 def _prefix(row: PlanRow) -> int:
     tokens = (row.prompt_token_ids or ())[:PREFIX_PROBE_TOKENS]
+    if row.question_token_ids and len(tokens) < PREFIX_PROBE_TOKENS:
+        tokens = (tokens + row.question_token_ids[0])[:PREFIX_PROBE_TOKENS]
     return hash(tokens) & 0xFFFF_FFFF_FFFF_FFFF

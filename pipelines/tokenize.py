@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from itertools import islice
 
 from pipelines.chat import ChatTokenizer, TemplateRefusedError
+from pipelines.row_prompts import num_shared
 from schemas.ids import request_digest
 from schemas.plans import PlanRow
-from schemas.prompts import Fault, Message, Prompt
+from schemas.prompts import Conversation, Fault, Prompt
 
 CHUNK_ROWS = 1024
 _NUM_AHEAD = 2
@@ -25,18 +26,27 @@ class Room:
     """What a request may take, in tokens: `max_model_len` holds prompt and output.
 
     `num_answer_tokens` is None where the job's or the row's max_tokens bounds the output;
-    labels take a fixed number of tokens instead.
+    labels take a fixed number of tokens instead. `question_tokens` is what each of the job's
+    questions may take, empty for a job without.
     """
 
     max_model_len: int
     max_tokens: int
     num_answer_tokens: int | None
+    question_tokens: tuple[int, ...] = ()
 
-    def output_tokens(self, prompt: Prompt) -> int:
-        """Return the most output tokens that this row's request may take."""
+    def output_tokens(self, prompt: Prompt) -> tuple[int, ...]:
+        """Return the most output tokens that each of this row's prompts may take."""
+        if self.question_tokens:
+            return self.question_tokens
         if self.num_answer_tokens is not None:
-            return self.num_answer_tokens
-        return self.max_tokens if prompt.max_tokens is None else prompt.max_tokens
+            return (self.num_answer_tokens,)
+        return (self.max_tokens if prompt.max_tokens is None else prompt.max_tokens,)
+
+    def fitting(self, prompts: Sequence[Sequence[int]], outputs: Sequence[int]) -> bool:
+        """Return whether each of a row's prompts fits with its output."""
+        pairs = zip(prompts, outputs, strict=True)
+        return all(len(tokens) + output <= self.max_model_len for tokens, output in pairs)
 
 
 def plan_rows(
@@ -65,13 +75,12 @@ class _PromptTokenizer:
 
     def rows(self, prompts: Sequence[Prompt]) -> list[PlanRow]:
         """Return one plan row for each prompt, in order."""
-        whole = [
-            prompt for prompt in prompts if prompt.fault is None and not self._is_hopeless(prompt)
-        ]
-        tokens = iter(self._encode([prompt.messages for prompt in whole]))
-        chosen = set(map(id, whole))
+        hopeful = [prompt.fault is None and not self._is_hopeless(prompt) for prompt in prompts]
+        whole = [prompt for prompt, is_it in zip(prompts, hopeful, strict=True) if is_it]
+        encoded = iter(self._encode([one for prompt in whole for one in prompt.conversations]))
         return [
-            self._row(prompt, next(tokens) if id(prompt) in chosen else None) for prompt in prompts
+            self._row(prompt, list(islice(encoded, len(prompt.conversations))) if is_it else None)
+            for prompt, is_it in zip(prompts, hopeful, strict=True)
         ]
 
     def _is_hopeless(self, prompt: Prompt) -> bool:
@@ -81,10 +90,10 @@ class _PromptTokenizer:
         """
         if prompt.shorten is not None:
             return False
-        characters = sum(len(message.content) for message in prompt.messages)
+        characters = _num_characters(prompt.conversations[0])
         return characters > self._room.max_model_len * self._chat.max_token_characters
 
-    def _encode(self, conversations: list[tuple[Message, ...]]) -> list[list[int] | Fault]:
+    def _encode(self, conversations: list[Conversation]) -> list[list[int] | Fault]:
         try:
             return list(self._chat.encode(conversations))
         except TemplateRefusedError as error:
@@ -92,36 +101,45 @@ class _PromptTokenizer:
                 return [Fault("TEMPLATE_ERROR", str(error))]
             return [one for messages in conversations for one in self._encode([messages])]
 
-    def _row(self, prompt: Prompt, tokens: list[int] | Fault | None) -> PlanRow:
+    def _row(self, prompt: Prompt, encoded: list[list[int] | Fault] | None) -> PlanRow:
         if prompt.fault is not None:
             return reject_row(prompt, prompt.fault)
-        if isinstance(tokens, Fault):
-            return reject_row(prompt, tokens)
-        num_output = self._room.output_tokens(prompt)
-        allowed = self._room.max_model_len - num_output
-        if tokens is None:
-            characters = sum(len(message.content) for message in prompt.messages)
-            return reject_row(prompt, _too_long(f"{characters} characters", num_output, self._room))
+        outputs = self._room.output_tokens(prompt)
+        if encoded is None:
+            size = f"{_num_characters(prompt.conversations[0])} characters"
+            return reject_row(prompt, _too_long(size, max(outputs), self._room))
+        tokens = [one for one in encoded if not isinstance(one, Fault)]
+        refused = [one for one in encoded if isinstance(one, Fault)]
+        if refused:
+            return reject_row(prompt, refused[0])
         num_cut = 0
-        if len(tokens) > allowed and prompt.shorten is not None:
-            num_tokens = len(tokens)
-            tokens = self._shortened(prompt, allowed) or tokens
-            num_cut = num_tokens - len(tokens)
-        if len(tokens) > allowed:
-            return reject_row(prompt, _too_long(f"{len(tokens)} tokens", num_output, self._room))
-        return self._request(prompt, tokens, num_output, num_cut)
+        if prompt.shorten is not None and not self._room.fitting(tokens, outputs):
+            num_tokens = sum(map(len, tokens))
+            tokens = self._shortened(prompt, outputs) or tokens
+            num_cut = num_tokens - sum(map(len, tokens))
+        if not self._room.fitting(tokens, outputs):
+            size = f"{max(map(len, tokens))} tokens"
+            return reject_row(prompt, _too_long(size, max(outputs), self._room))
+        return self._request(prompt, tokens, sum(outputs), num_cut)
 
-    def _request(self, prompt: Prompt, tokens: list[int], num_output: int, num_cut: int) -> PlanRow:
+    def _request(
+        self, prompt: Prompt, prompts: list[list[int]], num_output: int, num_cut: int
+    ) -> PlanRow:
         own = (prompt.max_tokens, prompt.temperature, prompt.seed)
         overrides = b"" if own == (None, None, None) else json.dumps(own).encode("ascii")
-        digest = request_digest(self._profile_id, overrides, array("i", tokens).tobytes())
+        shared, tails = prompts[0], None
+        if self._room.question_tokens:
+            begin = num_shared(prompts)
+            shared, tails = prompts[0][:begin], tuple(tuple(one[begin:]) for one in prompts)
+        digest = request_digest(self._profile_id, overrides, _token_bytes(shared, tails))
         return PlanRow(
             row_key=prompt.row_key,
             file_number=prompt.file_number,
             row=prompt.row,
             request_digest=digest,
-            prompt_token_ids=tuple(tokens),
-            num_prompt_tokens=len(tokens),
+            prompt_token_ids=tuple(shared),
+            question_token_ids=tails,
+            num_prompt_tokens=sum(map(len, prompts)),
             predicted_output_tokens=num_output,
             max_output_tokens=num_output,
             num_truncated_tokens=num_cut,
@@ -134,21 +152,34 @@ class _PromptTokenizer:
             reject_message=None,
         )
 
-    def _shortened(self, prompt: Prompt, allowed: int) -> list[int] | None:
-        """Return the most of the prompt that fits, by bisection over its longest value."""
+    def _shortened(self, prompt: Prompt, outputs: tuple[int, ...]) -> list[list[int]] | None:
+        """Return the most of the prompts that fits, by bisection over their longest value."""
         assert prompt.shorten is not None
-        low, high = 0, max(len(message.content) for message in prompt.messages)
-        best: list[int] | None = None
+        low, high = 0, max(len(message.content) for message in prompt.conversations[0])
+        best: list[list[int]] | None = None
         while low <= high:
             middle = (low + high) // 2
-            messages = prompt.shorten(middle)
-            tokens = self._encode([messages])[0] if messages else []
-            if not messages or (not isinstance(tokens, Fault) and len(tokens) <= allowed):
-                best = best if not messages or isinstance(tokens, Fault) else tokens
+            encoded = self._encode(list(prompt.shorten(middle)))
+            tokens = [one for one in encoded if not isinstance(one, Fault)]
+            is_sound = len(tokens) == len(outputs)
+            if not encoded or (is_sound and self._room.fitting(tokens, outputs)):
+                best = tokens if is_sound else best
                 low = middle + 1
             else:
                 high = middle - 1
         return best
+
+
+def _num_characters(conversation: Conversation) -> int:
+    return sum(len(message.content) for message in conversation)
+
+
+def _token_bytes(shared: Sequence[int], tails: Sequence[Sequence[int]] | None) -> bytes:
+    """Return a row's prompts as bytes that no other prompts have."""
+    if tails is None:
+        return array("i", shared).tobytes()
+    pieces = [piece for tail in (shared, *tails) for piece in (len(tail), *tail)]
+    return array("i", pieces).tobytes()
 
 
 def _too_long(size: str, num_output: int, room: Room) -> Fault:
@@ -166,6 +197,7 @@ def reject_row(prompt: Prompt, fault: Fault) -> PlanRow:
         row=prompt.row,
         request_digest=None,
         prompt_token_ids=None,
+        question_token_ids=None,
         num_prompt_tokens=0,
         predicted_output_tokens=0,
         max_output_tokens=0,

@@ -10,6 +10,25 @@ FinishReason = Literal["stop", "length"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionAnswer:
+    """The answer to one of a job's questions on one row.
+
+    `label` and what belongs to it are None for questions without choices. Tokens are of all
+    engine requests that the question took; its prompt counts once.
+    """
+
+    question: str
+    text: str
+    finish_reason: FinishReason
+    label: str | None
+    label_probabilities: tuple[tuple[str, float], ...] | None
+    label_margin: float | None
+    num_prompt_tokens: int
+    num_cached_tokens: int | None
+    num_output_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
     """One row of `GENERATIONS`: the answer to one prompt, and how it was made.
 
@@ -18,6 +37,11 @@ class Generation:
     `num_truncated_tokens` counts prompt tokens that the job allowed to cut.
     `label`, `label_probabilities` (over all choices, sum 1) and `label_margin` (best minus
     second) are None for jobs without labels.
+
+    A job with questions has one row for each row of the input, too: `answers` are those of all
+    its questions, in the job's order, `text` is a JSON object of their texts by name,
+    `finish_reason` is `length` if one was cut, tokens are of all, timings of the first.
+    `answers` is None for jobs without questions.
     """
 
     row_key: str
@@ -42,7 +66,33 @@ class Generation:
     label: str | None
     label_probabilities: tuple[tuple[str, float], ...] | None
     label_margin: float | None
+    answers: tuple[QuestionAnswer, ...] | None
 
+
+PROBABILITY = pa.struct(
+    [
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("value", pa.float64(), nullable=False),
+    ]
+)
+"""A choice and its probability: an entry of a map, for readers that know no maps in structs."""
+
+ANSWERS = pa.large_list(
+    pa.struct(
+        [
+            pa.field("question", pa.string(), nullable=False),
+            pa.field("text", pa.large_string(), nullable=False),
+            pa.field("finish_reason", pa.string(), nullable=False),
+            pa.field("label", pa.string()),
+            pa.field("label_probabilities", pa.list_(PROBABILITY)),
+            pa.field("label_margin", pa.float64()),
+            pa.field("num_prompt_tokens", pa.int32(), nullable=False),
+            pa.field("num_cached_tokens", pa.int32()),
+            pa.field("num_output_tokens", pa.int32(), nullable=False),
+        ]
+    )
+)
+"""The answers to a job's questions on one row; the fields are those of `QuestionAnswer`."""
 
 GENERATIONS = pa.schema(
     [
@@ -68,6 +118,7 @@ GENERATIONS = pa.schema(
         pa.field("label", pa.string()),
         pa.field("label_probabilities", pa.map_(pa.string(), pa.float64())),
         pa.field("label_margin", pa.float64()),
+        pa.field("answers", ANSWERS),
     ],
-    metadata={"promptmill.table": "generations", "promptmill.version": "1"},
+    metadata={"promptmill.table": "generations", "promptmill.version": "2"},
 )

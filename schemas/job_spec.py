@@ -15,6 +15,7 @@ from schemas.engine_overrides import EngineOverrides
 from schemas.errors import SettingsError
 from schemas.names import checked_segment, nearest
 from schemas.partitions import Partitions, Section
+from schemas.questions import MAX_QUESTIONS, Labels, Question, check_questions, list_as_tuple
 from schemas.sampling import Sampling
 
 
@@ -63,26 +64,6 @@ class Model(Section):
     max_model_len: int | None = Field(
         default=None, ge=16, description="prompt + output tokens of one request"
     )
-
-
-class Labels(Section):
-    """Answers are exactly one of these choices, each with a probability."""
-
-    choices: tuple[str, ...] = Field(min_length=2, max_length=256)
-
-    @field_validator("choices", mode="before")
-    @classmethod
-    def _list_to_tuple(cls, value: object) -> object:
-        return tuple(value) if isinstance(value, list) else value
-
-    @field_validator("choices")
-    @classmethod
-    def _distinct_text(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if any(not choice.strip() for choice in value):
-            raise ValueError("a choice is empty")
-        if len(set(value)) != len(value):
-            raise ValueError("a choice stands twice")
-        return value
 
 
 class Output(Section):
@@ -150,6 +131,11 @@ class JobSpec(Section):
     description: str = ""
     input: Input
     prompt: PromptSource
+    questions: tuple[Question, ...] = Field(
+        default=(),
+        max_length=MAX_QUESTIONS,
+        description="several questions on each row; the template says where: {{ question }}",
+    )
     model: Model
     sampling: Sampling = Sampling()
     output: Output = Output()
@@ -174,6 +160,8 @@ class JobSpec(Section):
             raise ValueError("a job name is letters, digits and `_`, beginning with a letter")
         return value
 
+    _listed = field_validator("questions", mode="before")(list_as_tuple)
+
     @field_validator("partitions", mode="before")
     @classmethod
     def _none_by_name(cls, value: object) -> object:
@@ -188,11 +176,21 @@ class JobSpec(Section):
             raise ValueError("the job has partitions, and input.uri does not hold {partition}")
         return self
 
+    @model_validator(mode="after")
+    def _questions_alone(self) -> Self:
+        if not self.questions:
+            return self
+        check_questions(self.questions, self.prompt.user)
+        if self.output.labels or self.output.json_schema is not None:
+            raise ValueError("give each question its choices or json_schema, not output")
+        if self.sampling.columns.max_tokens is not None:
+            raise ValueError("sampling.columns.max_tokens cannot stand beside questions")
+        return self
+
     def identity(self) -> dict[str, object]:
         """Return what of this file takes part in a run's identity, as JSON values.
 
-        Left out: description, where things lie, when it runs, what it costs, its limits and
-        throughput settings; none of them changes an answer.
+        Left out is what changes no answer: where things lie, when it runs, its price and limits.
         """
         left_out = {"description", "partitions", "schedule", "price", "limits", "engine"}
         fields = self.model_dump(mode="json", exclude=left_out)
@@ -234,7 +232,9 @@ def _keys_beside(location: tuple[str | int, ...]) -> list[str]:
     schema = JobSpec.model_json_schema()
     section = schema
     for step in location[:-1]:
-        section = section.get("properties", {}).get(step, {})
+        is_list = isinstance(step, int)
+        section = section.get("items" if is_list else "properties", {})
+        section = section if is_list else section.get(step, {})
         options = [section, *section.get("anyOf", []), *section.get("allOf", [])]
         names = [option["$ref"].rsplit("/", 1)[-1] for option in options if "$ref" in option]
         section = schema["$defs"][names[0]] if names else section

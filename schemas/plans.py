@@ -18,6 +18,11 @@ class PlanRow:
 
     A row is one of three: a request (it has `prompt_token_ids`), a row that shares the
     request of an earlier row (`request_digest` alone), or a reject (`reject_code`).
+
+    A row of a job with questions is one request that takes as many prompts: each is
+    `prompt_token_ids`, which they all begin with, and one of `question_token_ids` (None for
+    jobs without questions). `num_prompt_tokens` counts the tokens of all its prompts.
+
     `predicted_output_tokens` is what is expected of its answer, `max_output_tokens` what it may
     take at most. `prefix_group` numbers the shared beginnings of prompts; `max_tokens`,
     `temperature` and `seed` are the row's own settings, None for the job's.
@@ -28,6 +33,7 @@ class PlanRow:
     row: int | None
     request_digest: bytes | None
     prompt_token_ids: tuple[int, ...] | None
+    question_token_ids: tuple[tuple[int, ...], ...] | None
     num_prompt_tokens: int
     predicted_output_tokens: int
     max_output_tokens: int
@@ -48,6 +54,7 @@ PLAN_ROWS = pa.schema(
         pa.field("row", pa.int64()),
         pa.field("request_digest", pa.binary(32)),
         pa.field("prompt_token_ids", pa.large_list(pa.int32())),
+        pa.field("question_token_ids", pa.large_list(pa.large_list(pa.int32()))),
         pa.field("num_prompt_tokens", pa.int32(), nullable=False),
         pa.field("predicted_output_tokens", pa.int32(), nullable=False),
         pa.field("max_output_tokens", pa.int32(), nullable=False),

@@ -14,6 +14,10 @@ class Message(NamedTuple):
     content: str
 
 
+Conversation = tuple[Message, ...]
+"""Messages in the order in which they were said; the model says the next one."""
+
+
 class Fault(NamedTuple):
     """Why a row cannot be a request: a stable code and a message that never quotes the row."""
 
@@ -23,18 +27,19 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """One row of the input: a conversation, or the fault that keeps it from being one.
+    """One row of the input: its conversations, or the fault that keeps it from having any.
 
-    `shorten(n)` gives the conversation with the row's longest value cut to its first n
-    characters; None where the job does not allow to cut.
+    There is one conversation, or one for each of the job's questions, in their order.
+    `shorten(n)` gives them with the row's longest value cut to its first n characters; None
+    where the job does not allow to cut.
     """
 
     row_key: str
     file_number: int
     row: int
-    messages: tuple[Message, ...] = ()
+    conversations: tuple[Conversation, ...] = ()
     max_tokens: int | None = None
     temperature: float | None = None
     seed: int | None = None
     fault: Fault | None = None
-    shorten: Callable[[int], tuple[Message, ...]] | None = None
+    shorten: Callable[[int], tuple[Conversation, ...]] | None = None

@@ -5,6 +5,8 @@ from typing import Literal, get_args
 
 import pyarrow as pa
 
+from schemas.generations import ANSWERS, QuestionAnswer
+
 RejectCode = Literal[
     "NULL_PROMPT",
     "EMPTY_PROMPT",
@@ -35,6 +37,7 @@ class Reject:
 
     `row` is None for a whole file that cannot be read. `message` never quotes the prompt.
     `text` is what the model wrote, only for INVALID_OUTPUT and only where the job keeps it.
+    `answers` are those of the job's questions that were answered well, where another was not.
     """
 
     row_key: str
@@ -48,6 +51,7 @@ class Reject:
     num_tries: int
     epoch: int
     text: str | None
+    answers: tuple[QuestionAnswer, ...] | None
 
 
 REJECTS = pa.schema(
@@ -63,6 +67,7 @@ REJECTS = pa.schema(
         pa.field("num_tries", pa.int32(), nullable=False),
         pa.field("epoch", pa.int32(), nullable=False),
         pa.field("text", pa.large_string()),
+        pa.field("answers", ANSWERS),
     ],
-    metadata={"promptmill.table": "rejects", "promptmill.version": "1"},
+    metadata={"promptmill.table": "rejects", "promptmill.version": "2"},
 )

@@ -1,6 +1,7 @@
 import pytest
 
-from pipelines.asking import asking_of, row_sampling
+from pipelines.asking import row_sampling
+from pipelines.questions import asking_of
 from schemas.errors import SettingsError
 from schemas.prompts import Fault
 from schemas.requests import Answer, SamplingSettings
@@ -14,7 +15,7 @@ def answer(chat, text: str, **fields) -> Answer:
 def test_a_text_ends_before_the_stop_string_that_ended_it(chat, make_job):
     asking = asking_of(make_job(sampling={"stop": "END"}), chat)
 
-    (meaning,) = asking.meanings([(answer(chat, "a bug END of it", stop_reason="END"),)])
+    (meaning,) = asking.meanings([(answer(chat, "a bug END of it", stop_reason="END"),)], [(3,)])
     assert (meaning.text, meaning.stop_reason) == ("a bug ", "END")
 
 
@@ -31,7 +32,7 @@ def test_json_is_validated_and_never_repaired(text, finish_reason, message, chat
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     asking = asking_of(make_job(output={"json_schema": schema}), chat)
 
-    (meaning,) = asking.meanings([(answer(chat, text, finish_reason=finish_reason),)])
+    (meaning,) = asking.meanings([(answer(chat, text, finish_reason=finish_reason),)], [(3,)])
     assert meaning.text == text
     assert (meaning.fault is None) == (message is None)
     if isinstance(meaning.fault, Fault):

@@ -78,7 +78,7 @@ def test_bytes_that_are_not_utf8_are_not_text(write_input, make_job):
 
     prompts, _ = read(make_job())
     assert codes(prompts) == ["NOT_TEXT", None]
-    assert prompts[1].messages == (Message("user", "ok"),)
+    assert prompts[1].conversations[0] == (Message("user", "ok"),)
 
 
 def test_numbers_are_not_a_prompt(write_input, make_job):
@@ -106,7 +106,7 @@ def test_a_template_reads_the_row_and_a_null_column_renders_as_nothing(write_inp
 
     job = make_job(prompt={"system": "sys", "user": "{{ subject }}/{{ body }}"})
     prompts, _ = read(job)
-    assert [p.messages for p in prompts] == [
+    assert [p.conversations[0] for p in prompts] == [
         (Message("system", "sys"), Message("user", "S/B")),
         (Message("system", "sys"), Message("user", "/B2")),
     ]
@@ -141,7 +141,7 @@ def test_a_messages_column_is_taken_as_it_is_and_null_keys_are_left_out(write_in
     write_input({"id": list("abcdef"), "chat": pa.array(rows, pa.list_(turn))})
 
     prompts, _ = read(make_job(prompt={"messages": "chat"}))
-    assert prompts[0].messages == (Message("system", "s"), Message("user", "u"))
+    assert prompts[0].conversations[0] == (Message("system", "s"), Message("user", "u"))
     assert codes(prompts)[1:] == [
         "EMPTY_PROMPT",
         "NULL_PROMPT",
@@ -249,7 +249,7 @@ def test_values_that_python_cannot_hold_are_rejects_and_nanoseconds_are_text(wri
     )
 
     prompts, _ = read(make_job(prompt={"user": "{{ at }}"}))
-    assert prompts[1].messages[0].content == "1970-01-01 00:00:01.000000001"
+    assert prompts[1].conversations[0][0].content == "1970-01-01 00:00:01.000000001"
     assert codes(read(make_job(prompt={"user": "{{ text }} {{ day }}"}))[0]) == [None, "NOT_TEXT"]
 
 
