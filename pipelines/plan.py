@@ -27,7 +27,7 @@ from pipelines.ordering import (
 )
 from pipelines.plan_parts import BatchRows, PartWriter, put_plan
 from pipelines.prediction import Prediction
-from pipelines.row_prompts import num_spared_tokens
+from pipelines.row_prompts import TOKEN_COLUMNS, num_spared_tokens, prompt_lengths, without_prompts
 from pipelines.spool import PREFIX_PROBE_TOKENS, Spool
 from pipelines.storage import Store
 from pipelines.tables import table_of
@@ -37,8 +37,6 @@ from schemas.plans import PLAN_ROWS, InputFile, Plan, PlannedBatch, PlanRow
 from schemas.prompts import Prompt
 from schemas.requests import SamplingSettings
 from schemas.runs import RunIdentity
-
-_TOKENS = ("prompt_token_ids", "question_token_ids")
 
 
 def plan(
@@ -145,10 +143,8 @@ class _Cut:
             for name in ("prefix_group", "predicted_output_tokens"):
                 requests = _replaced(requests, name, frame[name].to_arrow())
             fanned = self._take(shared[key]) if key in shared else PLAN_ROWS.empty_table()
-            for name in _TOKENS:
-                fanned = _replaced(fanned, name, _nulls(fanned, name))
             self.num_prefix_tokens += num_spared_tokens(requests)
-            yield _cut_batch(number, requests, fanned, [])
+            yield _cut_batch(number, requests, without_prompts(fanned), [])
             number += 1
         if number == 0:
             empty = PLAN_ROWS.empty_table()
@@ -170,14 +166,14 @@ class _Cut:
         for start in range(0, len(unreadable), MAX_BATCH_ROWS):
             yield unreadable[start : start + MAX_BATCH_ROWS]
         for frame in self._rejects.iter_slices(MAX_BATCH_ROWS):
-            columns = self._take(frame).drop([*_TOKENS]).to_pylist()
+            columns = self._take(frame).drop([*TOKEN_COLUMNS]).to_pylist()
             yield [
                 self._reject(row, is_repeated=is_repeated)
                 for row, is_repeated in zip(columns, frame["is_repeated"], strict=True)
             ]
 
     def _reject(self, row: dict[str, object], *, is_repeated: bool) -> PlanRow:
-        kept = PlanRow(**row, **dict.fromkeys(_TOKENS))  # pyright: ignore[reportArgumentType]
+        kept = PlanRow(**row, **dict.fromkeys(TOKEN_COLUMNS))  # pyright: ignore[reportArgumentType]
         if is_repeated:
             key = position_key(self._files[kept.file_number].key, kept.row or 0)
             message = f"the id {kept.row_key[:80]!r} stands in an earlier row"
@@ -244,14 +240,12 @@ def _sum(column: pa.ChunkedArray) -> int:
 
 
 def _longest_tokens(requests: pa.Table) -> int | None:
-    frame = pl.DataFrame(requests.select(["num_prompt_tokens", "max_output_tokens"]))
-    return frame.select(pl.sum_horizontal(pl.all()).max()).item()
+    """Return the most that one prompt of a request may take together with its output."""
+    lengths = prompt_lengths(requests)
+    outputs = requests["max_output_tokens"].to_pylist()
+    return max((max(a) + b for a, b in zip(lengths, outputs, strict=True)), default=None)
 
 
 def _replaced(table: pa.Table, name: str, column: pa.Array) -> pa.Table:
     field = PLAN_ROWS.field(name)
     return table.set_column(PLAN_ROWS.get_field_index(name), field, column.cast(field.type))
-
-
-def _nulls(table: pa.Table, name: str) -> pa.Array:
-    return pa.nulls(table.num_rows, PLAN_ROWS.field(name).type)

@@ -15,10 +15,12 @@ class AskOnce:
     """Asks each prompt as it is."""
 
     num_answer_tokens = None
+    question_tokens = ()
     num_asks = 1
+    first_asks = (0,)
 
-    def asks(self, prompt, sampling):
-        return [(prompt, sampling)]
+    def asks(self, prompts, sampling):
+        return [(prompts[0], sampling)]
 
 
 def row(number: int, num_tokens: int = 5) -> PlanRow:
@@ -28,6 +30,7 @@ def row(number: int, num_tokens: int = 5) -> PlanRow:
         row=number,
         request_digest=number.to_bytes(32, "big"),
         prompt_token_ids=(number,) * num_tokens,
+        question_token_ids=None,
         num_prompt_tokens=num_tokens,
         predicted_output_tokens=1,
         max_output_tokens=1,

@@ -100,12 +100,14 @@ def test_the_prompts_of_a_row_are_the_whole_templates_with_each_question(
 
 
 def test_what_prompts_share_is_kept_once_and_put_before_each_tail_again():
-    prompts = [(1, 2, 3, 4), (1, 2, 3), (1, 2, 9, 9)]
+    prompts = [[1, 2, 3, 4], [1, 2, 3], [1, 2, 9, 9]]
     begin = num_shared(prompts)
 
     assert begin == 2
-    assert prompts_of(prompts[0][:begin], [one[begin:] for one in prompts]) == prompts
-    assert num_shared([(1, 2), (1, 2)]) == 2
+    assert prompts_of(prompts[0][:begin], [one[begin:] for one in prompts]) == list(
+        map(tuple, prompts)
+    )
+    assert num_shared([[1, 2], [1, 2]]) == 2
 
 
 def test_labels_take_their_own_tokens_and_text_the_questions(chat, make_job):
