@@ -241,9 +241,8 @@ def _sum(column: pa.ChunkedArray) -> int:
 
 def _longest_tokens(requests: pa.Table) -> int | None:
     """Return the most that one prompt of a request may take together with its output."""
-    lengths = prompt_lengths(requests)
-    outputs = requests["max_output_tokens"].to_pylist()
-    return max((max(a) + b for a, b in zip(lengths, outputs, strict=True)), default=None)
+    pairs = zip(prompt_lengths(requests), requests["max_output_tokens"].to_pylist(), strict=True)
+    return max((max(lengths) + output for lengths, output in pairs), default=None)
 
 
 def _replaced(table: pa.Table, name: str, column: pa.Array) -> pa.Table:

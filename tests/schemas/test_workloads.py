@@ -45,6 +45,7 @@ def plan_of(*batches: PlannedBatch) -> Plan:
         num_shared_tokens=0,
         num_prefix_tokens=300,
         prediction_basis="max_tokens",
+        output_lengths="",
         planned_s=0.0,
     )
 
