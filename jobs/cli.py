@@ -84,6 +84,7 @@ def plan(
     model: options.Model = None,
     weights: options.Weights = None,
     overrides: options.Overrides = None,
+    explain: options.Explain = False,
     as_json: options.Json = False,
 ) -> None:
     """Show what a run would hold, take and cost, without starting an engine."""
@@ -101,7 +102,7 @@ def plan(
         weights=weights,
         overrides=tuple(overrides or ()),
     )
-    end(lambda: plan_job(choice), as_json=as_json)
+    end(lambda: plan_job(choice, is_explaining=explain), as_json=as_json)
 
 
 @app.command()

@@ -31,7 +31,7 @@ def tools_for(
     def open_engine(need: EngineNeed) -> Engine:
         if kind == "echo":
             return EchoEngine(max_model_len=need.context_length)
-        chosen = settings_for(need, engine_device(devices.describe()))
+        chosen = settings_for(need, engine_device(devices.describe()), settings.cache_dir)
         return open_vllm(need.checkpoint, chosen, environment=os.environ, log=engine_log)
 
     def checkpoint(job: JobSpec) -> Checkpoint:

@@ -52,6 +52,9 @@ Overrides = Annotated[
         rich_help_panel=_HOW,
     ),
 ]
+Explain = Annotated[
+    bool, typer.Option("--explain", help="Also how the engine would be started, and why.")
+]
 Json = Annotated[
     bool, typer.Option("--json", help="One JSON object on stdout, all else on stderr.")
 ]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from jobs.commands.choice import Choice, chosen_job
 from jobs.commands.ending import Ending, printable
+from jobs.commands.explaining import Explained, explained, with_settings
 from jobs.commands.texts import codes, count, pairs, seconds, usd
 from jobs.display import display
 from jobs.settings import read_settings
@@ -23,7 +24,7 @@ _BAR_CHARACTERS = 40
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
-def plan_job(choice: Choice) -> Ending:
+def plan_job(choice: Choice, *, is_explaining: bool = False) -> Ending:
     """Plan the chosen job, in a folder that is deleted again unless the run has its plan already.
 
     Raises:
@@ -36,7 +37,7 @@ def plan_job(choice: Choice) -> Ending:
         from pipelines.ledger import committed_batches
         from pipelines.outline import outline
         from pipelines.plan_parts import written_plan
-        from pipelines.run import expect, make_plan, prepare
+        from pipelines.run import engine_need, expect, make_plan, prepare
         from pipelines.storage import open_store
 
         tools = tools_for(
@@ -54,7 +55,11 @@ def plan_job(choice: Choice) -> Ending:
         pending = [batch for batch in made.batches if batch.batch_id not in done]
         found = outline(store, made)
         expected = expect(work, pending)
-    return _ending(work, made, found, expected, len(pending))
+        why: list[Explained] = []
+        if is_explaining:
+            need = engine_need(work, made, pending, expected)
+            why = explained(need, choice.engine_kind(settings), settings)
+    return with_settings(_ending(work, made, found, expected, len(pending)), why)
 
 
 def _ending(

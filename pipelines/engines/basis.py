@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from pipelines.engines import balance
-from pipelines.engines.compiling import compile_choice
 from pipelines.engines.model_size import ModelSize
 from pipelines.engines.settings import Chosen, EngineDevice
 from schemas.device_limits import DeviceLimits
 from schemas.engine_overrides import EngineOverrides
+from schemas.engine_records import EngineStart
 from schemas.tunings import Trial, Tuning
 from schemas.workloads import Workload
 
@@ -17,20 +17,23 @@ T = TypeVar("T")
 JOB_FILE = "job file"
 
 _MIN_MODEL_LEN = 512
+_GRAIN = 16
+"""What is compiled is good for one number of sequences: partitions a little different share it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """What is known beyond device and model; None for what is not.
 
-    `forecast_s` are seconds of eager engine steps; `tuning` was made on this device with
-    these weights.
+    `forecast_s` are seconds of eager engine steps; `tuning` and `starts` are from this device
+    with these weights.
     """
 
     workload: Workload | None = None
     forecast_s: float | None = None
     limits: DeviceLimits | None = None
     tuning: Tuning | None = None
+    starts: tuple[EngineStart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,22 +45,18 @@ class Basis:
     context_length: int
     wanted: EngineOverrides
     known: Evidence
+    compile: Chosen[bool]
 
     def or_job(self, wanted: T | None, chosen: Chosen[T]) -> Chosen[T]:
         """Return what the job file says, else what was chosen."""
         return chosen if wanted is None else Chosen(value=wanted, reason=JOB_FILE)
-
-    def compile(self) -> Chosen[bool]:
-        """Return whether to compile the model."""
-        chosen = compile_choice(self.device, self.known.forecast_s, self.known.tuning)
-        return self.or_job(self.wanted.compile, chosen)
 
     def _trial(self) -> Trial | None:
         """Return the best trial of the tuning in the mode that is chosen, or in the other one."""
         tuning = self.known.tuning
         if tuning is None:
             return None
-        return tuning.best(is_compiled=self.compile().value) or tuning.fastest
+        return tuning.best(is_compiled=self.compile.value) or tuning.fastest
 
     def num_seqs(self, batched: int, bounds: tuple[int, int], unknown: int) -> Chosen[int]:
         """Return how many sequences a step of `batched` tokens holds, within `bounds`.
@@ -78,9 +77,9 @@ class Basis:
             f"({workload.mean_uncached_tokens:,.0f} uncached + {workload.mean_output_tokens:,.0f} "
             f"output) keeps prefill and decode in balance at {balanced:,}"
         )
-        value = min(high, max(low, balanced))
-        within = "" if value == balanced else f", within {low:,} to {high:,}"
-        return Chosen(value=value, reason=formula + within)
+        value = min(high, max(low, _coarse(balanced)))
+        rounded = "" if value == balanced else f"; in steps of {_GRAIN} within {low:,} to {high:,}"
+        return Chosen(value=value, reason=formula + rounded)
 
     def batched_tokens(self, chosen: Chosen[int], num_seqs: int) -> Chosen[int]:
         """Return the tokens of a step: tuned or `chosen`, with room for all sequences to decode."""
@@ -110,6 +109,10 @@ class Basis:
         """Return the bytes for keys and values that the job file asks for."""
         gigabytes = self.wanted.kv_cache_gb
         return None if gigabytes is None else round(gigabytes * 1e9)
+
+
+def _coarse(num_seqs: int) -> int:
+    return round(num_seqs / _GRAIN) * _GRAIN
 
 
 def _tuned(tuning: Tuning, trial: Trial) -> str:

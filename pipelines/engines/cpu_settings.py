@@ -58,7 +58,7 @@ def cpu_settings(basis: Basis) -> EngineSettings:
             basis.wanted.kv_cache_dtype, Chosen(value="auto", reason="the model's own type")
         ),
         dtype=_dtype(is_slow=is_slow),
-        compile=basis.compile(),
+        compile=basis.compile,
     )
 
 

@@ -44,7 +44,7 @@ def gpu_settings(basis: Basis) -> EngineSettings:
         ),
         kv_cache_dtype=kv_dtype,
         dtype=Chosen(value="auto", reason="the model's own type"),
-        compile=basis.compile(),
+        compile=basis.compile,
     )
 
 

@@ -52,6 +52,19 @@ class EngineSettings:
     dtype: Chosen[Literal["auto", "float32"]]
     compile: Chosen[bool]
 
+    @property
+    def graph(self) -> str:
+        """What a compiled model is good for: vLLM compiles anew where one of these differs."""
+        parts = (
+            self.max_model_len,
+            self.max_num_seqs,
+            self.max_num_batched_tokens,
+            self.block_size,
+            self.kv_cache_dtype,
+            self.dtype,
+        )
+        return "-".join(str(one.value) for one in parts)
+
     def chosen(self) -> "dict[str, Chosen[object]]":
         """Return every setting by its name, with what is fixed for the kind of device."""
         return {

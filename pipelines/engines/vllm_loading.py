@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from pipelines.engines import vllm_int8
+from pipelines.engines.vllm_compiled import compiled, keep_compiled
 from pipelines.engines.vllm_steps import StepRecorder, counting_scheduler
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def load(arguments: dict[str, Any], recorder: StepRecorder) -> "LLMEngine":
         raise ImportError(f"vLLM {vllm.__version__} is installed, at least {MIN_VLLM} is needed")
     if current_platform.is_cpu():
         vllm_int8.register()
+        keep_compiled()
     context = UsageContext.LLM_CLASS
     try:
         config = EngineArgs(**arguments).create_engine_config(context)
@@ -67,6 +69,7 @@ def facts(engine: "LLMEngine") -> dict[str, Any]:
             "max_num_batched_tokens": str(scheduler.max_num_batched_tokens),
             "block_size": str(cache.block_size),
             "enforce_eager": str(model.enforce_eager),
+            "compiled": compiled(),
             "async_scheduling": str(scheduler.async_scheduling),
             "tensor_parallel_size": str(config.parallel_config.tensor_parallel_size),
             "num_threads": str(torch.get_num_threads()),

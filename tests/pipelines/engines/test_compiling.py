@@ -2,8 +2,9 @@ import pytest
 
 from pipelines.engines.basis import Evidence
 from pipelines.engines.choosing import engine_settings
-from pipelines.engines.compiling import compile_choice
+from pipelines.engines.compiling import KEPT_EXTRA_S, compile_choice, compile_effect
 from pipelines.engines.settings import EngineDevice
+from schemas.engine_records import EngineStart
 from schemas.tunings import Trial, Tuning
 from tests.pipelines.engines.chosen_settings import SMOLLM2, cpu, model_folder, workload
 
@@ -39,22 +40,56 @@ def tuning(*trials):
     )
 
 
+def choice(device, forecast_s, tuned=None, starts=()):
+    """What is chosen for a model whose graph is called `g`."""
+    effect = compile_effect(device, tuned, starts, graph="g")
+    return compile_choice(device, forecast_s, effect)
+
+
+def start(graph="g", *, is_compiled=True, was_kept=False, load_s=100.0):
+    return EngineStart(graph=graph, is_compiled=is_compiled, was_kept=was_kept, load_s=load_s)
+
+
 @pytest.mark.parametrize(("forecast_s", "expected"), [(200.0, False), (300.0, True)])
 def test_compiling_pays_on_avx512_after_four_minutes(forecast_s, expected):
-    chosen = compile_choice(ZEN5, forecast_s, None)
+    chosen = choice(ZEN5, forecast_s)
 
     # 45 s / (1 - 1 / 1.23) = 241 s
     assert chosen.value is expected
     assert f"{forecast_s:.0f} s of eager steps" in chosen.reason
 
 
-def test_a_cpu_on_which_compiling_gained_nothing_never_compiles():
-    assert not compile_choice(ZEN3, 1e6, None).value
+def test_where_compiling_gains_nothing_it_is_not_done():
+    no_faster = tuning(
+        trial(is_compiled=False, tokens_per_s=400.0, load_s=5.0),
+        trial(is_compiled=True, tokens_per_s=390.0, load_s=105.0),
+    )
+
+    assert not choice(ZEN3, 1e6, no_faster).value
+
+
+def test_what_was_compiled_before_pays_after_seconds():
+    before, other = start(), start("h")
+
+    assert not choice(ZEN3, 120.0, starts=(other,)).value
+    assert choice(ZEN3, 120.0, starts=(before,)).value
+    assert f"{KEPT_EXTRA_S:.0f} s longer" in choice(ZEN3, 120.0, starts=(before,)).reason
+
+
+def test_how_long_a_kept_model_takes_to_load_is_what_starts_have_shown():
+    starts = (
+        start(),
+        start(was_kept=True, load_s=30.0),
+        start("other", is_compiled=False, load_s=5.0),
+    )
+
+    assert not choice(ZEN3, 120.0, starts=starts).value
+    assert choice(ZEN3, 200.0, starts=starts).value
 
 
 def test_without_a_forecast_a_gpu_compiles_and_a_cpu_does_not():
-    assert compile_choice(GPU, None, None).value
-    assert not compile_choice(ZEN5, None, None).value
+    assert choice(GPU, None).value
+    assert not choice(ZEN5, None).value
 
 
 def test_what_was_tuned_here_counts_more_than_what_is_usual():
@@ -63,9 +98,9 @@ def test_what_was_tuned_here_counts_more_than_what_is_usual():
         trial(is_compiled=True, tokens_per_s=800.0, load_s=105.0),
     )
 
-    assert not compile_choice(ZEN3, 190.0, slow_to_load).value
-    assert compile_choice(ZEN3, 210.0, slow_to_load).value
-    assert "tuned here on 2026-12-01" in compile_choice(ZEN3, 210.0, slow_to_load).reason
+    assert not choice(ZEN3, 190.0, slow_to_load).value
+    assert choice(ZEN3, 210.0, slow_to_load).value
+    assert "tuned here on 2026-12-01" in choice(ZEN3, 210.0, slow_to_load).reason
 
 
 def test_a_tuning_gives_sequences_and_tokens_of_the_mode_that_is_chosen(tmp_path):

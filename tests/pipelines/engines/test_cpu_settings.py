@@ -71,7 +71,7 @@ def test_as_many_sequences_run_as_keep_a_step_of_512_tokens_full(
 
     settings = chosen(work=work)
 
-    assert settings.max_num_seqs.value == pytest.approx(expected, abs=1)
+    assert settings.max_num_seqs.value == expected
     assert "512 tokens a step x" in settings.max_num_seqs.reason
 
 
