@@ -24,6 +24,11 @@ class Workload:
     longest_tokens: int | None
 
     @property
+    def mean_tokens(self) -> float:
+        """Prompt and output tokens of a request."""
+        return self.mean_prompt_tokens + self.mean_output_tokens
+
+    @property
     def num_computed_tokens(self) -> float:
         """Prompt tokens that are not cached, and output tokens, of all requests."""
         return self.num_requests * (self.mean_uncached_tokens + self.mean_output_tokens)

@@ -16,6 +16,8 @@ _BLOCK_SIZE = 32
 _KV_FRACTION = 0.35
 _KV_BYTES_IF_UNKNOWN = 2 << 30
 _KV_TOKENS_PER_SEQUENCE = 1024
+_MIN_KV_BYTES = 500_000_000
+"""What is left over keeps beginnings that later requests share."""
 
 _BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 """Without one of these a CPU computes BF16 by way of FP32, one value at a time."""
@@ -82,10 +84,10 @@ def _dtype(*, is_slow: bool) -> Chosen[Literal["auto", "float32"]]:
 def _kv_cache(
     basis: Basis, *, value_bytes: int, block_size: int, num_seqs: int
 ) -> Chosen[int | None]:
-    """Return room for all sequences, and for one of any length, within a share of memory.
+    """Return room for all that runs at once, and for one of any length, within a share of memory.
 
-    vLLM fills the cache with zeros at start, 0.5 s a GB on a quiet machine, so the longest
-    for every sequence is no good start: longer ones only mean that fewer run at once.
+    vLLM fills the cache with zeros at start, 0.5 to 2 s a GB, so the longest for every sequence
+    is no good start: longer ones only mean that fewer run at once.
     """
     limit = int(basis.device.free_memory_bytes * _KV_FRACTION)
     share = f"{_KV_FRACTION:.0%} of free memory"
@@ -102,19 +104,32 @@ def _kv_cache(
             f"({share}) are there for it; shorten the longest prompts "
             "(prompt.on_too_long, sampling.max_tokens) or use a larger machine"
         )
-    usual = _KV_TOKENS_PER_SEQUENCE
+    tokens = num_seqs * _whole_blocks(_usual_tokens(basis), block_size)
+    reason = f"for {num_seqs:,} sequences at once"
     if workload is not None:
-        usual = max(usual, round(2 * workload.heaviest_mean_tokens))
-        usual = min(usual, workload.longest_tokens or usual)
-    tokens = min(_whole_blocks(length, block_size), _whole_blocks(usual, block_size))
-    wanted = max(one, tokens * token_bytes * num_seqs)
+        all_tokens = round(workload.num_requests * (workload.mean_tokens + block_size))
+        if all_tokens < tokens:
+            tokens, reason = all_tokens, f"for all {workload.num_requests:,} requests at once"
+    wanted = max(one, tokens * token_bytes, _MIN_KV_BYTES)
     if wanted > limit:
-        return Chosen(value=limit, reason=f"{share}; all sequences would want {wanted:,}")
+        return Chosen(value=limit, reason=f"{share}; {wanted:,} would be {reason}")
     return Chosen(
         value=wanted,
-        reason=f"{num_seqs:,} sequences of {tokens:,} tokens, or one of {length:,}, "
-        f"at {token_bytes:,} bytes a token",
+        reason=f"{reason}, {token_bytes:,} bytes a token; one of {length:,} tokens fits",
     )
+
+
+def _usual_tokens(basis: Basis) -> int:
+    """Return the tokens of a sequence when the engine is full.
+
+    Twice the mean of the heaviest batch: the longest of it come first, and there may be more of
+    them than sequences.
+    """
+    workload, length = basis.known.workload, basis.max_model_len().value
+    if workload is None:
+        return min(length, _KV_TOKENS_PER_SEQUENCE)
+    longest = workload.longest_tokens or length
+    return min(longest, round(2 * workload.heaviest_mean_tokens))
 
 
 def _whole_blocks(num_tokens: int, block_size: int) -> int:

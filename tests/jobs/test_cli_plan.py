@@ -88,3 +88,28 @@ def test_a_plan_shows_lengths_as_bars_and_names_what_does_not_fit(promptmill):
 
     assert "█" in result.stdout
     assert "will not fit:\n  long-0: " in result.stdout
+
+
+# ---------------------------------------------------------------------------- --explain
+
+
+def test_a_plan_explains_every_engine_setting(promptmill):
+    arguments = ("plan", NAME, "--engine", "vllm", "--explain")
+    result = promptmill(*arguments)
+    rows = told(promptmill(*arguments, "--json", "--set", "engine.max_num_seqs=7"))[
+        "engine_settings"
+    ]
+
+    by_name = {row["setting"]: row for row in rows}
+    assert {"compile", "max_num_batched_tokens", "kv_cache_bytes", "max_model_len"} <= set(by_name)
+    assert (by_name["max_num_seqs"]["value"], by_name["max_num_seqs"]["reason"]) == (
+        "7",
+        "job file",
+    )
+    assert all(len(row["reason"]) > 5 for row in rows)
+    assert "engine settings" in result.stdout
+    assert "keeps prefill and decode in balance" in " ".join(result.stdout.split())
+
+
+def test_a_plan_that_is_not_asked_explains_nothing(promptmill):
+    assert "engine_settings" not in told(promptmill("plan", NAME, "--engine", "vllm", "--json"))

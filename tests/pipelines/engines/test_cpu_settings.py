@@ -45,12 +45,28 @@ def test_without_a_plan_a_cpu_has_room_for_64_sequences_of_1024_tokens(chosen):
 
 
 def test_the_plans_longest_request_bounds_the_context_and_the_cache(chosen):
-    settings = chosen(work=workload(longest_tokens=700), max_num_seqs=64)
+    work = workload(longest_tokens=700, heaviest_mean_tokens=600.0)
+
+    settings = chosen(work=work, max_num_seqs=64)
 
     assert settings.max_model_len.value == 1024
     assert "700 tokens" in settings.max_model_len.reason
     # 700 tokens are 22 blocks, and one block is kept back.
     assert settings.kv_cache_bytes.value == 64 * 23 * 32 * SMOLLM2_TOKEN_BYTES
+
+
+def test_the_cache_is_no_larger_than_all_requests_together(chosen):
+    few = workload(num_requests=200, heaviest_mean_tokens=400.0)
+
+    # 200 requests of 151 tokens and a block; in FP32 each token takes twice the bytes.
+    settings = chosen(cpu(flags=("avx2",)), work=few)
+
+    assert settings.kv_cache_bytes.value == 200 * (151 + 32) * SMOLLM2_TOKEN_BYTES * 2
+    assert "all 200 requests" in settings.kv_cache_bytes.reason
+
+
+def test_a_small_job_still_leaves_room_for_beginnings_that_are_shared(chosen):
+    assert chosen(work=workload(num_requests=3)).kv_cache_bytes.value == 500_000_000
 
 
 def test_the_context_is_never_more_than_the_models_own(chosen):
@@ -76,7 +92,11 @@ def test_as_many_sequences_run_as_keep_a_step_of_512_tokens_full(
 
 
 def test_one_sequence_of_full_length_always_fits(chosen):
-    assert chosen(max_num_seqs=1).kv_cache_bytes.value == (8192 + 32) * SMOLLM2_TOKEN_BYTES
+    work = workload(longest_tokens=30_000)
+
+    settings = chosen(work=work, max_num_seqs=1, max_model_len=32_768)
+
+    assert settings.kv_cache_bytes.value == (32_768 + 32) * SMOLLM2_TOKEN_BYTES
 
 
 def test_the_kv_cache_takes_at_most_35_percent_of_free_memory(chosen):
