@@ -1,15 +1,14 @@
 """The tools that a run is done with, from this installation's settings."""
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
-from jobs.engine_choice import engine_device, settings_for
+from jobs.engine_pool import EnginePool
+from jobs.openers import EchoOpener, VllmOpener
 from jobs.settings import EngineKind, Settings
 from pipelines import devices, models, quantize
-from pipelines.engines import EchoEngine, Engine, open_vllm
-from pipelines.tools import EngineNeed, Tools
+from pipelines.tools import Tools
 from schemas.checkpoints import Checkpoint, Weights
 from schemas.errors import SettingsError
 from schemas.job_spec import JobSpec
@@ -20,19 +19,18 @@ def tools_for(
     settings: Settings,
     *,
     engine: EngineKind | None = None,
+    pool: EnginePool | None = None,
     on_progress: Callable[[Progress], None] = lambda _progress: None,
     on_note: Callable[[str], None] = lambda _note: None,
     engine_log: Path | None = None,
     dagster_run_id: str | None = None,
 ) -> Tools:
-    """Return the tools for runs on this machine; `on_note` gets what building a model says."""
-    kind = engine or settings.engine
+    """Return the tools for runs on this machine; `on_note` gets what building a model says.
 
-    def open_engine(need: EngineNeed) -> Engine:
-        if kind == "echo":
-            return EchoEngine(max_model_len=need.context_length)
-        chosen = settings_for(need, engine_device(devices.describe()), settings.cache_dir)
-        return open_vllm(need.checkpoint, chosen, environment=os.environ, log=engine_log)
+    Engines come from `pool`; without one each run has an engine of its own.
+    """
+    kind = engine or settings.engine
+    engines = pool or engine_pool(settings, engine=kind, on_note=on_note, engine_log=engine_log)
 
     def checkpoint(job: JobSpec) -> Checkpoint:
         found = quantize.prepare(
@@ -49,11 +47,24 @@ def tools_for(
     return Tools(
         checkpoint=checkpoint,
         context_length=context_length,
-        open_engine=open_engine,
+        open_engine=engines.lend,
         engine=kind,
         on_progress=on_progress,
         dagster_run_id=dagster_run_id,
     )
+
+
+def engine_pool(
+    settings: Settings,
+    *,
+    engine: EngineKind,
+    on_note: Callable[[str], None] = lambda _note: None,
+    engine_log: Path | None = None,
+) -> EnginePool:
+    """Return a pool of this machine's engines; what they print is appended to `engine_log`."""
+    if engine == "echo":
+        return EnginePool(EchoOpener(), on_note=on_note)
+    return EnginePool(VllmOpener(settings.cache_dir, engine_log, on_note), on_note=on_note)
 
 
 def context_length(job: JobSpec, checkpoint: Checkpoint) -> int:

@@ -88,10 +88,9 @@ class Spent:
     meter: Meter = field(default_factory=Meter)
     facts: EngineFacts | None = None
 
-    def start(self) -> None:
-        """Note that an engine is being started; the first one starts the clock."""
-        if self.started_s is None:
-            self.started_s = time.monotonic()
+    def start(self, since_s: float) -> None:
+        """Note since when an engine is held (monotonic); the earliest one starts the clock."""
+        self.started_s = since_s if self.started_s is None else min(self.started_s, since_s)
 
     def ready(self, facts: EngineFacts) -> None:
         """Note what the engine is."""

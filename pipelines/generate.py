@@ -124,14 +124,21 @@ class _Work:
         self._reap(max_waiting=_MAX_COMMITS_WAITING)
 
     def _start_engine(self) -> None:
-        self.spent.start()
-        started = time.monotonic()
-        self._engine = engine = self._open_engine()
+        """Open an engine and wait until it is ready.
+
+        One that was held before, idle or loading, is on this bill from then on.
+        """
+        asked_s = time.monotonic()
+        self.spent.start(asked_s)
+        load_s = 0.0
         try:
+            self._engine = engine = self._open_engine()
+            self.spent.start(engine.held_since_s)
             self.spent.ready(engine.facts)
+            load_s = engine.facts.load_s
             self._deaths_at_start = 0
         finally:
-            self.spent.load_s += time.monotonic() - started
+            self.spent.load_s += max(load_s, time.monotonic() - asked_s)
 
     def _exchange(self, writer: ThreadPoolExecutor) -> None:
         """Submit what there is room for, and take steps and answers."""

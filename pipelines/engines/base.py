@@ -25,6 +25,14 @@ class Engine(Protocol):
         """
         ...
 
+    @property
+    def held_since_s(self) -> float:
+        """Since when the device is held for whoever uses this engine (monotonic seconds).
+
+        The start of its process; of one that was used before, the end of that use.
+        """
+        ...
+
     def submit(self, requests: Sequence[EngineRequest]) -> None:
         """Hand over requests; returns at once, also before the engine is ready.
 
@@ -47,7 +55,7 @@ class Engine(Protocol):
         ...
 
     def reset(self) -> None:
-        """Drop every request that is not answered; their numbers may be used again."""
+        """Drop every request that is not answered, and steps not polled; numbers begin anew."""
         ...
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ poll, whatever its caller did meanwhile.
 """
 
 import math
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -64,6 +65,7 @@ class EchoEngine:
         self._num_lost = 0
         self._fate: Fate = "lives"
         self._progress_at = self._clock.now()
+        self._opened_at = time.monotonic()
         self._death: EngineDiedError | None = None
         self._facts = EngineFacts(
             engine="echo",
@@ -84,6 +86,11 @@ class EchoEngine:
         if self._faults.dies_at_start:
             self._die("at its start, as it was told to")
         return self._facts
+
+    @property
+    def held_since_s(self) -> float:
+        """When the engine was made. See `Engine.held_since_s`."""
+        return self._opened_at
 
     def submit(self, requests: Sequence[EngineRequest]) -> None:
         """Queue requests. See `Engine.submit`."""

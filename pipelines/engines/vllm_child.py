@@ -140,7 +140,7 @@ class _Server:
         elif kind == "reset":
             self._engine.abort_request(list(self._asked))
             self._asked.clear()
-            self._answers = []
+            self._answers, self._steps = [], []
             self._epoch = frame[1]
         else:
             raise ValueError(f"a frame of kind {kind!r}")
@@ -154,7 +154,8 @@ class _Server:
         if error is not None or isinstance(params, str):
             self._answers.append(refused(number, error or str(params)))
             return
-        name = str(number)
+        # After a reset numbers begin anew, while vLLM may still speak of the old ones.
+        name = f"{self._epoch}-{number}"
         try:
             added = self._engine.add_request(
                 name, {"type": "token", "prompt_token_ids": list(token_ids)}, params

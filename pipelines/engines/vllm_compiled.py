@@ -17,7 +17,7 @@ def keep_compiled() -> None:
 
     def loaded(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - torch's own signature
         found = load(*arguments, **named)
-        function = found._artifacts.compiled_fn  # pyright: ignore[reportAttributeAccessIssue] # noqa: SLF001
+        function = found._artifacts.compiled_fn  # pyright: ignore[reportFunctionMemberAccess]  # noqa: SLF001
         if not hasattr(function, "finalize_loading"):
             function.finalize_loading = _nothing
         return found

@@ -110,6 +110,11 @@ class VllmEngine:
             self._exchange(1.0, [], [])
         return self._facts
 
+    @property
+    def held_since_s(self) -> float:
+        """When the engine's process was started. See `Engine.held_since_s`."""
+        return self._opened_at
+
     def submit(self, requests: Sequence[EngineRequest]) -> None:
         """Hand over requests. See `Engine.submit`."""
         if self._failure is None and self._child.ended is not None:
@@ -181,8 +186,8 @@ class VllmEngine:
         for kind, *content in frames:
             if kind == "did":
                 epoch, answered, stepped = content
-                steps += map(step_of, stepped)
                 if epoch == self._epoch:
+                    steps += map(step_of, stepped)
                     answers += map(answer_of, answered)
             elif kind == "ready":
                 self._facts = self._facts_of(content[0])

@@ -2,7 +2,7 @@ import functools
 
 import pytest
 
-import jobs.tools
+import jobs.openers
 from tests.jobs.command_line import NUM_ROWS, TEXTS, ran, told
 from tests.jobs.small_jobs import NAME, write_partitioned_job, write_rows
 
@@ -60,8 +60,8 @@ def test_a_plan_writes_nothing_to_the_output(promptmill):
 
 
 def test_a_plan_after_a_run_goes_by_what_that_took(promptmill, monkeypatch):
-    at_a_speed = functools.partial(jobs.tools.EchoEngine, tokens_per_s=1e5)
-    monkeypatch.setattr(jobs.tools, "EchoEngine", at_a_speed)
+    at_a_speed = functools.partial(jobs.openers.EchoEngine, tokens_per_s=1e5)
+    monkeypatch.setattr(jobs.openers, "EchoEngine", at_a_speed)
     ran(promptmill, "--limit", "2")
 
     found = told(promptmill("plan", NAME, "--json"))

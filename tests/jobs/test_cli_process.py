@@ -12,22 +12,22 @@ from tests.jobs.small_jobs import NAME, write_rows
 
 NOISY = """
 import os
-import jobs.tools
+import jobs.openers
 
-class Noisy(jobs.tools.EchoEngine):
+class Noisy(jobs.openers.EchoEngine):
     def poll(self, timeout_s):
         print("noise by print")
         os.write(1, b"noise by a library in C")
         return super().poll(timeout_s)
 
-jobs.tools.EchoEngine = Noisy
+jobs.openers.EchoEngine = Noisy
 """
 SLOW = """
 import functools
-import jobs.tools
+import jobs.openers
 
-jobs.tools.EchoEngine = functools.partial(
-    jobs.tools.EchoEngine, tokens_per_s=2000, max_num_seqs=8
+jobs.openers.EchoEngine = functools.partial(
+    jobs.openers.EchoEngine, tokens_per_s=2000, max_num_seqs=8
 )
 """
 STUBBORN = """
