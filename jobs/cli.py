@@ -42,9 +42,9 @@ def _about(
 
 @app.command()
 def run(
-    job: options.Job,
+    jobs: options.Jobs,
     *,
-    partition: options.Partition = None,
+    partition: options.Partitions = None,
     input_uri: options.InputUri = None,
     output_uri: options.OutputUri = None,
     limit: options.Limit = None,
@@ -54,22 +54,29 @@ def run(
     overrides: options.Overrides = None,
     as_json: options.Json = False,
 ) -> None:
-    """Answer every prompt of a job's input once; again, only what is missing."""
-    from jobs.commands.choice import Choice
-    from jobs.commands.running import run_job
+    """Answer every prompt of a job's input once; again, only what is missing.
 
-    choice = Choice(
-        job=job,
-        partition=partition,
-        input_uri=input_uri,
-        output_uri=output_uri,
-        limit=limit,
-        engine=engine,
-        model=model,
-        weights=weights,
-        overrides=tuple(overrides or ()),
-    )
-    end(lambda: run_job(choice), as_json=as_json, is_resumable=True)
+    Several jobs and partitions run one after the other, and share an engine where one serves.
+    """
+    from jobs.commands.choice import Choice
+    from jobs.commands.running_several import run_jobs
+
+    choices = [
+        Choice(
+            job=job,
+            partition=one,
+            input_uri=input_uri,
+            output_uri=output_uri,
+            limit=limit,
+            engine=engine,
+            model=model,
+            weights=weights,
+            overrides=tuple(overrides or ()),
+        )
+        for job in jobs
+        for one in partition or [None]
+    ]
+    end(lambda: run_jobs(choices), as_json=as_json, is_resumable=True)
 
 
 @app.command()

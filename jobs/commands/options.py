@@ -8,6 +8,18 @@ _WHAT = "What to run on"
 _HOW = "How to run"
 
 Job = Annotated[str, typer.Argument(help="A job's name, or the path of a YAML file.")]
+Jobs = Annotated[
+    list[str], typer.Argument(metavar="JOB...", help="Jobs by name, or paths of YAML files.")
+]
+Partitions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--partition",
+        metavar="KEY",
+        help="Which partition of the input, or a range A..B of them. Repeatable.",
+        rich_help_panel=_WHAT,
+    ),
+]
 Partition = Annotated[
     str | None,
     typer.Option(metavar="KEY", help="Which partition of the input.", rich_help_panel=_WHAT),

@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING
 from jobs.commands.choice import Choice, chosen_job
 from jobs.commands.ending import Ending, printable
 from jobs.commands.texts import codes, count, grid, off, pairs, rate, seconds, usd
-from jobs.display import display
+from jobs.display import Display, display
 from jobs.rejects import too_many_rejects
 from jobs.settings import Settings, read_settings
 from schemas.forecasts import Forecast
+from schemas.job_spec import JobSpec
 from schemas.runs import RunReport
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+    from jobs.engine_pool import EnginePool
 
 _NUM_SAMPLES = 3
 _SAMPLE_CHARACTERS = 200
@@ -29,21 +32,11 @@ def run_job(choice: Choice) -> Ending:
     """
     settings = read_settings()
     job = chosen_job(choice, settings)
-    engine = choice.engine_kind(settings)
     with display() as shown:
-        from jobs.tools import tools_for  # the model's libraries take seconds to load
         from pipelines.export import samples
-        from pipelines.run import run
         from pipelines.storage import open_store
 
-        tools = tools_for(
-            settings,
-            engine=engine,
-            on_progress=shown.show,
-            on_note=shown.note,
-            engine_log=_new_log(settings) if shown.is_live else None,
-        )
-        report = run(job, tools, partition=choice.partition, limit=choice.limit)
+        report = run_once(choice, job, settings, shown)
         shown_samples = samples(open_store(report.run_uri), _NUM_SAMPLES)
 
     def show(console: "Console") -> None:
@@ -61,8 +54,36 @@ def run_job(choice: Choice) -> Ending:
     )
 
 
-def _new_log(settings: Settings) -> Path:
+def run_once(
+    choice: Choice,
+    job: JobSpec,
+    settings: Settings,
+    shown: Display,
+    pool: "EnginePool | None" = None,
+) -> RunReport:
+    """Run the job, with an engine from `pool` where there is one, and return its report.
+
+    Raises:
+        PromptmillError: see `pipelines.run.run`.
+    """
+    from jobs.tools import tools_for  # the model's libraries take seconds to load
+    from pipelines.run import run
+
+    tools = tools_for(
+        settings,
+        engine=choice.engine_kind(settings),
+        pool=pool,
+        on_progress=shown.show,
+        on_note=shown.note,
+        engine_log=None if pool else new_log(settings, shown),
+    )
+    return run(job, tools, partition=choice.partition, limit=choice.limit)
+
+
+def new_log(settings: Settings, shown: Display) -> Path | None:
     """Return where the engine writes what would tear the live line; the last run's is gone."""
+    if not shown.is_live:
+        return None
     log = settings.cache_dir / "engine.log"
     settings.cache_dir.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)
