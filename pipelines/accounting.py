@@ -1,78 +1,24 @@
-"""Who pays for what: engine steps are shared among batches, the rest is load or idle.
+"""What an attempt spends: load, engine steps, idle and tail idle make the time devices are held.
 
-Each step's seconds are shared among the batches in it by the work each did, so the sum over
-batches is the sum of the steps, always.
+How steps are shared among batches is the meter's (meter.py).
 """
 
 import time
 from dataclasses import dataclass, field
 
+from pipelines.meter import Meter, Tail
+from schemas.commits import AttemptUse
 from schemas.errors import StoppedByLimitError
-from schemas.requests import EngineFacts, Poll, StepStats, StepWork
-
-
-def work_weight(work: StepWork) -> int:
-    """Return what this work weighs in its step: the tokens computed, prompt and output alike.
-
-    Only ratios within one step count. Cached prompt tokens are not computed and not paid.
-    """
-    return work.num_prefill_tokens + work.num_decode_tokens
-
-
-@dataclass(slots=True)
-class GroupUse:
-    """What the engine did for one batch so far."""
-
-    device_s: float = 0.0
-    num_prefill_tokens: int = 0
-    num_decode_tokens: int = 0
-    num_preemptions: int = 0
-    kv_peak_fraction: float | None = None
-
-
-@dataclass(slots=True)
-class Meter:
-    """Adds up engine steps: per batch, and over all."""
-
-    num_devices: int = 1
-    busy_s: float = 0.0
-    num_prefill_tokens: int = 0
-    num_decode_tokens: int = 0
-    uses: dict[int, GroupUse] = field(default_factory=dict)
-
-    def add(self, step: StepStats) -> None:
-        """Share this step among the groups in it; a step without work counts as idle."""
-        weights = [work_weight(work) for work in step.work]
-        total = sum(weights)
-        if total <= 0:
-            return
-        self.busy_s += step.duration_s
-        for work, weight in zip(step.work, weights, strict=True):
-            use = self.uses.setdefault(work.group, GroupUse())
-            use.device_s += step.duration_s * self.num_devices * weight / total
-            use.num_prefill_tokens += work.num_prefill_tokens
-            use.num_decode_tokens += work.num_decode_tokens
-            self.num_prefill_tokens += work.num_prefill_tokens
-            self.num_decode_tokens += work.num_decode_tokens
-            use.num_preemptions += step.num_preemptions
-            use.kv_peak_fraction = max(use.kv_peak_fraction or 0.0, step.kv_usage_fraction)
-
-    def use(self, group: int) -> GroupUse:
-        """Return what the engine did for this group; nothing yet is a zero bill."""
-        return self.uses.get(group, GroupUse())
-
-    def device_s(self, group: int) -> float:
-        """Return the device-seconds of this group so far."""
-        return self.use(group).device_s
+from schemas.requests import EngineFacts, Poll, StepStats
 
 
 @dataclass(slots=True)
 class Spent:
     """What one attempt's engines took, in seconds of wall time.
 
-    Always load + busy + idle = wall; of the busy seconds `wasted_s` went into batches that
-    another attempt committed first, or that were not finished. Devices are held for all of
-    `wall_s`, which runs from the first engine's start to the last one's end.
+    Always load + busy + idle + tail idle = wall; of the busy seconds `wasted_s` went into
+    batches that another attempt committed first, or that were not finished. Devices are held
+    for all of `wall_s`, which runs from the first engine's start to the last one's end.
     """
 
     started_s: float | None = None
@@ -87,6 +33,7 @@ class Spent:
     num_output_tokens: int = 0
     meter: Meter = field(default_factory=Meter)
     facts: EngineFacts | None = None
+    tail: Tail = field(default_factory=Tail)
 
     def start(self, since_s: float) -> None:
         """Note since when an engine is held (monotonic); the earliest one starts the clock."""
@@ -96,6 +43,12 @@ class Spent:
         """Note what the engine is."""
         self.facts = facts
         self.num_devices = self.meter.num_devices = facts.num_devices
+        self.meter.roofline = facts.roofline
+
+    def add(self, step: StepStats) -> None:
+        """Note an engine step."""
+        if self.meter.add(step):
+            self.tail.add(step)
 
     def tick(self) -> None:
         """Bring `wall_s` up to now."""
@@ -109,17 +62,55 @@ class Spent:
 
     @property
     def idle_s(self) -> float:
-        """Wall seconds in which an engine was ready and made no step."""
-        return self.wall_s - self.load_s - self.meter.busy_s
+        """Wall seconds in which an engine was ready, made no step, and could have."""
+        return self._not_busy_s - self.tail_idle_s
+
+    @property
+    def tail_idle_s(self) -> float:
+        """Wall seconds without a step after the last request had gone into the engine.
+
+        The last commits and the engine's end are in it.
+        """
+        if self.started_s is None:
+            return 0.0
+        return min(self.tail.idle_s(self.started_s + self.wall_s), max(0.0, self._not_busy_s))
 
     @property
     def device_s(self) -> float:
         """Device-seconds held."""
         return self.wall_s * self.num_devices
 
+    @property
+    def fraction_of_limit(self) -> float | None:
+        """What the device at its limit would have needed, of the time an engine was ready.
+
+        Idle counts against it, load does not. None where a limit is not known.
+        """
+        held_s = self.generate_s * self.num_devices
+        limit_s = self.meter.all.limit_s
+        return limit_s / held_s if limit_s is not None and held_s > 0 else None
+
     def usd(self, usd_per_device_hour: float) -> float:
         """Return the price of the device-seconds held."""
         return self.device_s / 3600 * usd_per_device_hour
+
+    def so_far(self, usd_per_device_hour: float) -> AttemptUse | None:
+        """Return what was used up to the last tick; None before any engine was started."""
+        if self.started_s is None:
+            return None
+        return AttemptUse(
+            num_devices=self.num_devices,
+            usd_per_device_hour=usd_per_device_hour,
+            wall_s=self.wall_s,
+            load_s=self.load_s,
+            busy_s=self.meter.busy_s,
+            idle_s=self.idle_s,
+            tail_idle_s=self.tail_idle_s,
+        )
+
+    @property
+    def _not_busy_s(self) -> float:
+        return self.wall_s - self.load_s - self.meter.busy_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,8 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from pipelines.accounting import GroupUse
+from pipelines.meter import Use
+from schemas.commits import AttemptUse
 from schemas.plans import PlannedBatch
 from schemas.prompts import Fault
 from schemas.requests import Answer, EngineFacts
@@ -18,7 +19,7 @@ class AnsweredBatch:
 
     `tries` counts how often each request went to an engine. `first_asks` are the places, among
     a request's answers, of the first on each of its prompts. `facts` is None where no request
-    of the batch needed an engine.
+    of the batch needed an engine. `so_far` is what the attempt had used by now.
     """
 
     batch: PlannedBatch
@@ -26,7 +27,8 @@ class AnsweredBatch:
     answers: tuple[tuple[Answer, ...] | Fault, ...]
     first_asks: tuple[int, ...]
     tries: tuple[int, ...]
-    use: GroupUse
+    use: Use
+    so_far: AttemptUse | None
     first_step_at: datetime | None
     facts: EngineFacts | None
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from pipelines.attempt_log import attempt_faults, read_attempts
 from pipelines.ledger import LINEAGE_KEY, commits_of, lineage_table, written_manifest
 from pipelines.plan_parts import PLAN_KEY, read_batches, written_plan
 from pipelines.storage import Store, expand_input
@@ -71,6 +72,7 @@ def audit(store: Store) -> AuditReport:
     input_keys = _input_keys(plan)
     if has_all_parts and input_keys is not None:
         faults += _key_faults(found, input_keys, "the input")
+    faults += attempt_faults(read_attempts(store), manifest.commits)
     return AuditReport(
         run_uri=store.uri,
         faults=tuple(faults),

@@ -85,6 +85,7 @@ def commit(store: Store, outcome: Outcome, *, epoch: int) -> Commit:
         num_rejects=outcome.rejects.num_rows,
         rejects_by_code=outcome.rejects_by_code,
         lineage=outcome.lineage,
+        so_far=outcome.so_far,
     )
     key = commit_key(outcome.batch_id)
     if store.put_once(key, to_json(own)):

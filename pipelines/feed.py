@@ -99,6 +99,11 @@ class Feed:
         """Engine requests asked and not yet answered."""
         return len(self._in_engine)
 
+    @property
+    def is_dry(self) -> bool:
+        """Whether everything was asked: nothing more goes into the engine unless it dies."""
+        return self._is_exhausted and not (self._waiting or self._suspects)
+
     def has_requests(self) -> bool:
         """Whether something waits for an engine; reads batches until that is known."""
         while not self._waiting and not self._suspects:

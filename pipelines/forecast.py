@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from pipelines.attempt_log import read_attempts
 from pipelines.devices import Device, describe
-from pipelines.ledger import attempt_ends, current_run, written_manifest
+from pipelines.ledger import current_run, written_manifest
 from pipelines.storage import Store
 from schemas.checkpoints import Checkpoint
 from schemas.errors import VerificationError
@@ -93,7 +94,7 @@ def history_of(outputs: Iterable[Store], *, weights_hash: str, engine: str) -> H
     num_runs = 0
     for run in _current_runs(outputs):
         try:
-            manifest, ends = written_manifest(run), attempt_ends(run)
+            manifest, ends = written_manifest(run), read_attempts(run).ends
         except VerificationError:
             continue
         found = [
@@ -106,7 +107,7 @@ def history_of(outputs: Iterable[Store], *, weights_hash: str, engine: str) -> H
         if found:
             load_s += [end.load_s for end in ends if end.load_s > 0]
             busy_s += sum(end.busy_s for end in ends)
-            idle_s += sum(end.idle_s for end in ends)
+            idle_s += sum(end.idle_s + end.tail_idle_s for end in ends)
     return _history(batches, num_runs, load_s, idle_s / busy_s if busy_s else 0.0)
 
 

@@ -91,6 +91,7 @@ class _Work:
         self._commits: deque[tuple[Future[Commit], float]] = deque()
         self._deaths_at_start = 0
         self._deaths_without_answer = 0
+        self._published_s = 0.0
 
     def run(self, writer: ThreadPoolExecutor) -> None:
         """Feed until everything is answered, and wait for the commits."""
@@ -101,14 +102,12 @@ class _Work:
             self._reap(max_waiting=0)
 
     def close(self) -> None:
-        """Stop the engine and close the books."""
+        """Stop the engine and close the books: steps that no commit of ours holds are wasted."""
         if self._engine is not None:
             self._engine.close()
         self.spent.tick()
-        open_groups = self._feed.open_batches
-        self.spent.wasted_s += (
-            sum(map(self.spent.meter.device_s, open_groups)) / self.spent.num_devices
-        )
+        busy_s = self.spent.meter.busy_s
+        self.spent.wasted_s = max(0.0, busy_s - self._published_s / self.spent.num_devices)
 
     def _round(self, writer: ThreadPoolExecutor) -> None:
         """Feed, take what came back, and hand on the batches that are complete by it."""
@@ -148,12 +147,13 @@ class _Work:
         requests = self._feed.next_requests(Window.of(facts))
         if requests:
             self._engine.submit(requests)
+        self.spent.tail.note(time.monotonic(), is_dry=self._feed.is_dry)
         if not self._feed.num_in_engine:
             return
         poll = self._engine.poll(_POLL_S)
         self.spent.tick()
         for step in poll.steps:
-            self.spent.meter.add(step)
+            self.spent.add(step)
         for answer in poll.answers:
             self._deaths_without_answer = 0
             self.spent.num_output_tokens += len(answer.token_ids)
@@ -193,6 +193,7 @@ class _Work:
 
     def _finish(self, writer: ThreadPoolExecutor, batch: OpenBatch) -> None:
         use = self.spent.meter.use(batch.group)
+        self.spent.tick()
         answered = AnsweredBatch(
             batch=batch.cut.batch,
             rows=batch.cut.rows,
@@ -200,6 +201,7 @@ class _Work:
             first_asks=self._feed.first_asks,
             tries=tuple(batch.tries),
             use=use,
+            so_far=self.spent.so_far(self._budget.usd_per_device_hour),
             first_step_at=batch.first_step_at,
             facts=self.spent.facts if batch.cut.batch.num_requests else None,
         )
@@ -210,9 +212,10 @@ class _Work:
     def _reap(self, *, max_waiting: int) -> None:
         """Take the results of finished commits; wait while more than `max_waiting` are not.
 
-        A commit that another attempt won makes this one's device time a waste.
+        Device time of a batch that another attempt committed first is a waste, like that of
+        batches whose commit failed or that never were complete.
         """
         while self._commits and (self._commits[0][0].done() or len(self._commits) > max_waiting):
             commit, device_s = self._commits.popleft()
-            if commit.result().epoch != self._epoch:
-                self.spent.wasted_s += device_s / self.spent.num_devices
+            if commit.result().epoch == self._epoch:
+                self._published_s += device_s

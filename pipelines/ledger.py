@@ -1,4 +1,4 @@
-"""What a run has on storage, read: attempts, commits, the manifest, the pointer, its lineage.
+"""What a run has on storage, read: commits, the manifest, the pointer, its lineage.
 
 Readers trust the manifest alone; the rest is for those who resume, seal or audit a run.
 """
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pipelines.storage import Store
 from pipelines.tables import table_of
-from schemas.commits import AttemptEnd, Commit, Current, Manifest, from_json
+from schemas.commits import Commit, Current, Manifest, from_json
 from schemas.lineage import LINEAGE
 
 MANIFEST_KEY = "manifest.json"
@@ -24,12 +24,6 @@ _PART = re.compile(r"/b\d{7}-\d{4,}-[0-9a-f]{12}\.parquet$")
 def commit_key(batch: str) -> str:
     """Return where the commit of this batch lies below its run."""
     return f"commits/{batch}.json"
-
-
-def attempt_ends(store: Store) -> tuple[AttemptEnd, ...]:
-    """Return the bills of all attempts that ended in order, by epoch."""
-    keys = [item.key for item in store.list("attempts/") if item.key.endswith("-end.json")]
-    return tuple(from_json(AttemptEnd, store.get(key), key=key) for key in keys)
 
 
 def committed_batches(store: Store) -> frozenset[str]:

@@ -15,8 +15,10 @@ from pipelines.asking import Asking, Meaning
 from pipelines.batch_lineage import batch_lineage
 from pipelines.row_prompts import prompt_lengths
 from schemas.checkpoints import Checkpoint
+from schemas.commits import AttemptUse
 from schemas.generations import GENERATIONS
 from schemas.ids import request_id
+from schemas.job_spec import Price
 from schemas.lineage import BatchLineage
 from schemas.prompts import Fault
 from schemas.rejects import MAX_MESSAGE_CHARACTERS, REJECTS
@@ -35,6 +37,7 @@ class Outcome:
     rejects: pa.Table
     rejects_by_code: dict[str, int]
     lineage: BatchLineage
+    so_far: AttemptUse | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +50,7 @@ class OutcomeWriter:
     sampling: SamplingSettings
     file_keys: tuple[str, ...]
     epoch: int
-    usd_per_device_hour: float
+    price: Price
     keep_invalid_text: bool
 
     def outcome(self, answered: AnsweredBatch) -> Outcome:
@@ -71,7 +74,7 @@ class OutcomeWriter:
             identity=self.identity,
             checkpoint=self.checkpoint,
             epoch=self.epoch,
-            usd_per_device_hour=self.usd_per_device_hour,
+            price=self.price,
         )
         return Outcome(
             batch_id=answered.batch.batch_id,
@@ -79,6 +82,7 @@ class OutcomeWriter:
             rejects=rejects,
             rejects_by_code=dict(sorted(by_code.items())),
             lineage=lineage,
+            so_far=answered.so_far,
         )
 
     def _meanings(

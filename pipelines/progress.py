@@ -61,7 +61,9 @@ class ProgressMeter:
             return
         seconds = spent.generate_s
         total = (
-            spent.meter.num_prefill_tokens + spent.meter.num_decode_tokens + spent.num_cached_tokens
+            spent.meter.all.num_prefill_tokens
+            + spent.meter.all.num_decode_tokens
+            + spent.num_cached_tokens
         )
         rate = total / seconds if seconds > 0 and total else None
         last = poll.steps[-1] if poll.steps else None
@@ -72,7 +74,7 @@ class ProgressMeter:
                 num_rows_total=self._num_rows_total,
                 num_batches=self._num_batches_reused + spent.num_batches,
                 num_batches_total=self._num_batches_total,
-                num_output_tokens=spent.meter.num_decode_tokens,
+                num_output_tokens=spent.meter.all.num_decode_tokens,
                 tokens_per_s=rate,
                 ttft_s=_median(self._ttft),
                 tpot_s=_median(self._tpot),

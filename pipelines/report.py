@@ -1,9 +1,10 @@
 """Report: how a run ended, in numbers that come from what lies on storage."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from pipelines.accounting import Spent
-from pipelines.ledger import attempt_ends
+from pipelines.attempt_log import read_attempts
+from pipelines.bill import Shares, attempt_bills
 from pipelines.storage import Store
 from schemas.commits import Manifest
 from schemas.forecasts import Forecast, error_fraction
@@ -23,10 +24,10 @@ def report_of(
 ) -> RunReport:
     """Return the report of a sealed run; `reused` are batches committed before this invocation."""
     lineage = [commit.lineage for commit in manifest.commits]
-    ends = attempt_ends(store)
+    attempts = attempt_bills(read_attempts(store), manifest.commits)
     seconds = spent.generate_s
     has_generated = spent.num_output_tokens > 0 and seconds > 0
-    total = spent.num_output_tokens + spent.meter.num_prefill_tokens + spent.num_cached_tokens
+    total = spent.num_output_tokens + spent.meter.all.num_prefill_tokens + spent.num_cached_tokens
     return RunReport(
         run_key=manifest.run_key,
         run_uri=store.uri,
@@ -47,8 +48,15 @@ def report_of(
         usd=spent.usd(price.usd_per_device_hour),
         output_tokens_per_s=spent.num_output_tokens / seconds if has_generated else None,
         total_tokens_per_s=total / seconds if has_generated else None,
-        run_device_s=sum(end.wall_s * end.num_devices for end in ends),
-        run_usd=sum(end.usd for end in ends),
+        run_device_s=Shares.sum([one.device_s for one in attempts]).held,
+        run_usd=Shares.sum([one.usd for one in attempts]).held,
+        fraction_of_limit=spent.fraction_of_limit,
+        bound_by=spent.meter.all.bound_by,
+        num_shared_tokens=sum(
+            one.num_shared_prompt_tokens + one.num_shared_output_tokens for one in lineage
+        ),
+        saved_dedup_usd=_known_sum(one.saved_dedup_usd for one in lineage),
+        saved_prefix_usd=_known_sum(one.saved_prefix_usd for one in lineage),
         num_new_output_tokens=spent.num_output_tokens,
         held_s=spent.wall_s,
         forecast=forecast,
@@ -57,3 +65,9 @@ def report_of(
         if forecast
         else None,
     )
+
+
+def _known_sum(values: Iterable[float | None]) -> float | None:
+    """Return the sum of what is known; None where nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

@@ -213,7 +213,7 @@ def answer(
             sampling=job.sampling.settings(),
             file_keys=tuple(file.key for file in made.files),
             epoch=attempt.epoch,
-            usd_per_device_hour=job.price.usd_per_device_hour,
+            price=job.price,
             keep_invalid_text=job.output.keep_invalid_text,
         )
         generate(
@@ -262,11 +262,13 @@ def _attempt(work: Work, forecast: Forecast | None) -> Generator[Attempt]:
             AttemptEnd(
                 epoch=attempt.epoch,
                 num_devices=spent.num_devices,
+                usd_per_device_hour=work.job.price.usd_per_device_hour,
                 wall_s=spent.wall_s,
                 load_s=spent.load_s,
                 busy_s=spent.meter.busy_s,
                 wasted_s=spent.wasted_s,
                 idle_s=spent.idle_s,
+                tail_idle_s=spent.tail_idle_s,
                 usd=spent.usd(work.job.price.usd_per_device_hour),
                 num_engine_restarts=spent.num_restarts,
                 outcome=outcome,

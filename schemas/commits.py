@@ -41,22 +41,35 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptEnd:
-    """The bill of one attempt, put when it ends: its batches, load and idle make its wall.
+class AttemptUse:
+    """What an attempt has used up to one moment: load + busy + idle + tail idle = wall.
 
-    `wall_s` runs from the engine's start to its end; `load_s` until it was ready; `busy_s`
-    are engine steps, of which `wasted_s` belonged to batches that another attempt committed
-    first or that were not finished; `idle_s` is the rest. All in seconds of wall time;
+    `wall_s` runs from the first engine's start; `load_s` is until engines were ready, with
+    the measuring of the device where that was still to be done; `busy_s` are engine steps.
+    `tail_idle_s` is what was neither after the last request had gone into the engine (its
+    last commits, its end), `idle_s` what was neither before that. All in seconds of wall time;
     device-seconds are these times `num_devices`.
     """
 
-    epoch: int
     num_devices: int
+    usd_per_device_hour: float
     wall_s: float
     load_s: float
     busy_s: float
-    wasted_s: float
     idle_s: float
+    tail_idle_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptEnd(AttemptUse):
+    """The bill of one attempt, put when it ends.
+
+    Of the busy seconds `wasted_s` belonged to batches that another attempt committed first or
+    that were not finished. `usd` is the price of the device-seconds held.
+    """
+
+    epoch: int
+    wasted_s: float
     usd: float
     num_engine_restarts: int
     outcome: str
@@ -64,7 +77,11 @@ class AttemptEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """After it is on storage all rows of a batch count, before it none."""
+    """After it is on storage all rows of a batch count, before it none.
+
+    `so_far` is what its attempt had used when the batch was finished: an attempt that is
+    killed leaves no other bill. None where no engine was started.
+    """
 
     version: int
     run_key: str
@@ -76,6 +93,7 @@ class Commit:
     num_rejects: int
     rejects_by_code: dict[str, int]
     lineage: BatchLineage
+    so_far: AttemptUse | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

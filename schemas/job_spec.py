@@ -96,9 +96,10 @@ class Schedule(Section):
 
 
 class Price(Section):
-    """What a device costs."""
+    """What a device costs, and a GPU's energy: that is shown beside it, not added."""
 
     usd_per_device_hour: Annotated[float, Field(ge=0, strict=False, allow_inf_nan=False)] = 0.0
+    usd_per_kwh: Annotated[float, Field(ge=0, strict=False, allow_inf_nan=False)] | None = None
 
 
 class Limits(Section):

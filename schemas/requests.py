@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from schemas.generations import FinishReason
+from schemas.model_shape import Roofline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +85,9 @@ class StepWork:
     `num_forward_tokens` went through the layers: the prefill and decode tokens without each
     answer's first output token, which comes out of the prompt's last. `num_query_key_pairs`
     is what attention multiplied: T tokens on a context of c are T*c + T*(T+1)/2 pairs.
+
+    `num_preemptions` counts the group's sequences that lost their place in the KV cache; such
+    a group may have computed nothing in the step.
     """
 
     group: int
@@ -92,6 +96,7 @@ class StepWork:
     num_context_tokens: int
     num_forward_tokens: int = 0
     num_query_key_pairs: int = 0
+    num_preemptions: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +105,7 @@ class StepStats:
 
     `started_s` is the engine process's monotonic clock. `kv_usage_fraction` is of the
     engine's KV cache, in 0-1. `num_preemptions` counts those since the step before.
+    `energy_j` is what all devices of the engine used meanwhile, None where none is metered.
     """
 
     started_s: float
@@ -109,6 +115,7 @@ class StepStats:
     kv_usage_fraction: float
     num_preemptions: int
     work: tuple[StepWork, ...]
+    energy_j: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +124,8 @@ class EngineFacts:
 
     `kv_capacity_tokens` bounds prompt + output of all running sequences; None: unbounded.
     `settings` are the engine's own, as text by name. `memory_bytes` is what its process
-    holds of the device's (or machine's) memory after loading.
+    holds of the device's (or machine's) memory after loading. `roofline` is the model's shape
+    and the limits of one device, None where one of them is not known.
     """
 
     engine: str
@@ -129,6 +137,8 @@ class EngineFacts:
     kv_capacity_tokens: int | None
     load_s: float
     memory_bytes: int | None
+    is_gpu: bool = False
+    roofline: Roofline | None = None
     settings: dict[str, str] = field(default_factory=dict)
 
 

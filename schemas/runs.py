@@ -57,7 +57,14 @@ class RunReport:
     asks. `num_reused_batches` were committed before this invocation. `device_s` is the time
     that devices were held (load, steps and idle) and `usd` its price; both are 0 where the
     engine was not started. Rates are tokens of this invocation over `generate_s`, None where
-    nothing was generated. `run_device_s` and `run_usd` add up all attempts of the run.
+    nothing was generated. `run_device_s` and `run_usd` add up all attempts of the run,
+    of killed ones what is known.
+
+    `fraction_of_limit` is what a device at its limit would have needed, of `generate_s` times
+    devices, and `bound_by` (compute or bandwidth) what that limit comes from; None where model
+    or device are not known, or nothing was generated. `num_shared_tokens` are the prompt and
+    output tokens of rows that share another row's request. `saved_…_usd` as in `BatchLineage`,
+    over the whole run; None where no batch knows it.
 
     `forecast` is what this invocation was expected to take before its engine was started, None
     where none was needed. Beside it stand `held_s` (load and generate seconds), `usd` and
@@ -86,6 +93,11 @@ class RunReport:
     total_tokens_per_s: float | None
     run_device_s: float
     run_usd: float
+    fraction_of_limit: float | None
+    bound_by: str | None
+    num_shared_tokens: int
+    saved_dedup_usd: float | None
+    saved_prefix_usd: float | None
     num_new_output_tokens: int = 0
     held_s: float = 0.0
     forecast: Forecast | None = None

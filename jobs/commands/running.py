@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from jobs.commands.choice import Choice, chosen_job
 from jobs.commands.ending import Ending, printable
-from jobs.commands.texts import codes, count, grid, off, pairs, rate, seconds, usd
+from jobs.commands.texts import codes, count, grid, off, pairs, percent, rate, seconds, usd
 from jobs.display import Display, display
 from jobs.rejects import too_many_rejects
 from jobs.settings import Settings, read_settings
@@ -108,6 +108,8 @@ def _rows(report: RunReport) -> list[tuple[str, str]]:
             f"{report.wall_s:.1f} (load {report.load_s:.1f}, generate {report.generate_s:.1f})",
         ),
         ("speed", f"{rate(report.total_tokens_per_s)}, output {rate(report.output_tokens_per_s)}"),
+        ("of the device's limit", percent(report.fraction_of_limit, report.bound_by)),
+        ("saved", _saved(report)),
         ("device-seconds", f"{report.device_s:.1f} (all attempts {report.run_device_s:.1f})"),
         ("USD", f"{usd(report.usd)} (all attempts {usd(report.run_usd)})"),
     ]
@@ -124,6 +126,13 @@ def _forecast_table(report: RunReport, forecast: Forecast) -> "Table":
             ["USD", usd(forecast.usd), usd(report.usd), time_error],
             ["output tokens", count(expected), count(came), off(report.output_tokens_error)],
         ],
+    )
+
+
+def _saved(report: RunReport) -> str:
+    return (
+        f"{count(report.num_shared_tokens)} tokens of equal rows ({usd(report.saved_dedup_usd)}), "
+        f"{count(report.num_cached_tokens)} of equal beginnings ({usd(report.saved_prefix_usd)})"
     )
 
 

@@ -42,6 +42,13 @@ def off(fraction: float | None) -> str:
     return "-" if fraction is None else f"{fraction:+.0%}".replace("%", " %")
 
 
+def percent(fraction: float | None, why: str | None = None) -> str:
+    """Return 0.473 as 47.3 %, with `why` in brackets; `-` where not known."""
+    if fraction is None:
+        return "-"
+    return f"{fraction:.1%}".replace("%", " %") + (f"  ({why})" if why else "")
+
+
 def size(number: int) -> str:
     """Return bytes as B, KiB, MiB, GiB or TiB."""
     amount = float(number)

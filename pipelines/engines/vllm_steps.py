@@ -60,13 +60,16 @@ class StepRecorder:
             group, num_prompt_tokens = requests[request_id]
             num_tokens = num_scheduled[request_id]
             place = places.get(request_id)
-            work = work_of.get(group) or work_of.setdefault(group, [0] * 5)
+            work = work_of.get(group) or work_of.setdefault(group, [0] * 6)
             if num_tokens > 1 or context < num_prompt_tokens:
                 work[0] += num_tokens
             work[1] += len(sampled[place]) if sampled and place is not None else 0
             work[2] += context
             work[3] += num_tokens
             work[4] += num_tokens * context + num_tokens * (num_tokens + 1) // 2
+        for request_id in scheduled.preempted_req_ids or ():
+            if request_id in requests:
+                work_of.setdefault(requests[request_id][0], [0] * 6)[5] += 1
         self._num_running = len(contexts)
         for request_id in scheduled.finished_req_ids:
             requests.pop(request_id, None)
@@ -90,8 +93,16 @@ class StepRecorder:
                     num_context_tokens=context,
                     num_forward_tokens=forward,
                     num_query_key_pairs=pairs,
+                    num_preemptions=preempted,
                 )
-                for group, (prefill, decode, context, forward, pairs) in self._work.items()
+                for group, (
+                    prefill,
+                    decode,
+                    context,
+                    forward,
+                    pairs,
+                    preempted,
+                ) in self._work.items()
             ),
         )
         self._work = {}

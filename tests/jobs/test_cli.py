@@ -108,8 +108,10 @@ def test_the_lineage_of_a_run_adds_up_to_what_devices_were_held(promptmill):
     found = told(promptmill("lineage", report["run_uri"], "--json"))
     result = promptmill("lineage", report["run_uri"])
 
-    parts = [found[name] for name in ("batches_s", "wasted_s", "load_s", "idle_s")]
-    assert sum(parts) == pytest.approx(report["run_device_s"])
+    for unit, held in (("device_s", report["run_device_s"]), ("usd", report["run_usd"])):
+        parts = [found[unit][name] for name in ("batches", "wasted", "load", "idle", "tail_idle")]
+        assert sum(parts) == pytest.approx(held) == found[unit]["held"]
+    assert abs(found["difference_s"]) < 1e-6
     assert len(found["batches"]) == report["num_batches"]
     assert "b0000000" in result.stdout
     assert "= held by 1 attempts" in result.stdout

@@ -25,6 +25,11 @@ REPORT = RunReport(
     total_tokens_per_s=30.0,
     run_device_s=5.0,
     run_usd=0.02,
+    fraction_of_limit=0.4,
+    bound_by="compute",
+    num_shared_tokens=7,
+    saved_dedup_usd=0.001,
+    saved_prefix_usd=None,
 )
 
 
@@ -32,5 +37,5 @@ def test_the_numbers_of_a_run_are_flat_so_that_dagster_plots_them():
     shown = run_metadata(REPORT)
 
     numbers = {key for key, value in shown.items() if isinstance(value, int | float)}
-    assert set(shown) - numbers == {"run_key", "run_uri", "rejects_by_code"}
+    assert set(shown) - numbers == {"run_key", "run_uri", "rejects_by_code", "bound_by"}
     assert (shown["cached_fraction"], shown["tokens_per_s"]) == (0.25, 30.0)

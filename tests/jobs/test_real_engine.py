@@ -66,10 +66,14 @@ def test_the_bill_of_the_real_engine_adds_up(summaries):
     _, report = summaries
     lineage = promptmill("lineage", report["run_uri"])
     (attempt,) = lineage["attempts"]
+    use = attempt["use"]
     batches = math.fsum(batch["device_s"] for batch in lineage["batches"])
 
-    parts = batches + attempt["load_s"] + attempt["idle_s"] + attempt["wasted_s"]
-    assert parts == pytest.approx(attempt["wall_s"], abs=1e-6)
+    parts = use["load_s"] + use["idle_s"] + use["tail_idle_s"] + use["wasted_s"]
+    assert batches + parts == pytest.approx(use["wall_s"], abs=1e-6)
+    assert report["device_s"] == use["wall_s"]
+    assert abs(lineage["difference_s"]) < 1e-6
+    assert abs(lineage["difference_usd"]) < 1e-6
 
 
 def test_summaries_are_text_and_tokens_are_counted(summaries):

@@ -64,7 +64,7 @@ def test_a_history_counts_the_tokens_and_device_seconds_of_the_current_run(repor
 
     tokens = report.num_prompt_tokens + report.num_output_tokens
     assert history.num_batches == report.num_batches > 1
-    assert history.tokens_per_device_s == pytest.approx(tokens / bill.batches_s)
+    assert history.tokens_per_device_s == pytest.approx(tokens / bill.device_s.batches)
 
 
 def test_other_weights_or_another_engine_have_no_history(report):
@@ -127,34 +127,6 @@ def test_a_gpu_that_is_not_known_has_no_forecast_and_a_reason(checkpoint):
     assert found.seconds is None
     assert found.usd is None
     assert "the speed of NVIDIA Unheard-of 9000 is not known" in found.basis
-
-
-def test_a_bill_adds_up_to_what_devices_were_held(report):
-    bill = bill_of(run_store(report))
-
-    assert bill.held_s == pytest.approx(report.run_device_s)
-    assert bill.batches_s + bill.wasted_s + bill.load_s + bill.idle_s == pytest.approx(bill.held_s)
-    assert abs(bill.difference_s) < 1e-6
-    assert bill.num_attempts_without_bill == 0
-
-
-def test_batches_of_a_killed_attempt_are_told_apart_from_the_bill(report):
-    Path(report.run_uri, "attempts", "0001-end.json").unlink()
-
-    bill = bill_of(run_store(report))
-
-    assert (bill.held_s, bill.batches_s, bill.num_attempts_without_bill) == (0, 0, 1)
-    assert bill.unbilled_s == pytest.approx(sum(one.device_s for one in bill.batches))
-
-
-def test_an_unfinished_run_has_the_bill_of_what_is_committed(report):
-    Path(report.run_uri, "manifest.json").unlink()
-    Path(report.run_uri, "commits", "b0000000.json").unlink()
-
-    bill = bill_of(run_store(report))
-
-    assert not bill.is_finished
-    assert len(bill.batches) == report.num_batches - 1
 
 
 def test_an_outline_counts_what_a_plan_holds(echo, write_input, make_job):

@@ -4,9 +4,10 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
+from pipelines.attempt_log import read_attempts
 from pipelines.audit import audit
 from pipelines.engines import EchoEngine, EchoFaults
-from pipelines.ledger import attempt_ends, current_run, written_manifest
+from pipelines.ledger import current_run, written_manifest
 from pipelines.run import run
 from pipelines.storage import open_store
 from pipelines.trace import read_lineage
@@ -69,10 +70,11 @@ def test_counts_of_the_report_are_those_of_the_tables(many_batches, make_tools, 
 def test_the_bill_of_an_attempt_is_its_batches_and_load_and_idle(many_batches, make_tools):
     report = run(many_batches, make_tools())
     store = open_store(report.run_uri)
-    (end,) = attempt_ends(store)
+    (end,) = read_attempts(store).ends
     batches = read_lineage(store)["device_s"].to_pylist()
 
-    assert end.wall_s == pytest.approx(end.load_s + end.busy_s + end.idle_s, abs=1e-6)
+    parts = end.load_s + end.busy_s + end.idle_s + end.tail_idle_s
+    assert end.wall_s == pytest.approx(parts, abs=1e-6)
     assert math.fsum(batches) == pytest.approx(end.busy_s - end.wasted_s, abs=1e-6)
     assert report.device_s == end.wall_s
     assert report.usd == pytest.approx(end.wall_s / 3600 * 3.0)
@@ -193,7 +195,7 @@ def test_an_engine_that_dies_is_replaced_and_no_row_is_lost_or_doubled(many_batc
     report = run(many_batches, make_tools(*faults, EchoFaults()))
     assert report.num_generations == 200
     assert audit(open_store(report.run_uri)).faults == ()
-    assert attempt_ends(open_store(report.run_uri))[0].num_engine_restarts == 3
+    assert read_attempts(open_store(report.run_uri)).ends[0].num_engine_restarts == 3
 
 
 @pytest.mark.parametrize("kind", ["answers_twice_at", "answers_unknown_at", "drops_at"])
@@ -252,7 +254,7 @@ def test_a_budget_stops_the_run_and_a_larger_one_resumes_it(write_input, make_jo
         )
     report = run(make_job(output=output), make_tools())
     assert report.num_generations == 200
-    assert [end.outcome for end in attempt_ends(open_store(report.run_uri))] == [
+    assert [end.outcome for end in read_attempts(open_store(report.run_uri)).ends] == [
         "interrupted",
         "finished",
     ]

@@ -5,7 +5,7 @@ import pytest
 from pipelines.engines.vllm_steps import StepRecorder, counting_scheduler
 
 
-def scheduled(new=(), cached=(), finished=()):
+def scheduled(new=(), cached=(), finished=(), preempted=None):
     """What vLLM's scheduler decided: (request, context, tokens) of new and of known requests."""
     return SimpleNamespace(
         scheduled_new_reqs=[SimpleNamespace(req_id=r, num_computed_tokens=c) for r, c, _ in new],
@@ -14,6 +14,7 @@ def scheduled(new=(), cached=(), finished=()):
         ),
         num_scheduled_tokens={r: n for r, _, n in (*new, *cached)},
         finished_req_ids=set(finished),
+        preempted_req_ids=preempted,
     )
 
 
@@ -71,6 +72,13 @@ def test_what_is_computed_again_after_a_preemption_is_prefill(recorder):
     recorder.count(scheduled(cached=[("a", 0, 14)]), computed(a=[5]))
 
     assert counts(recorder)[1][:2] == (14, 1)
+
+
+def test_a_preemption_is_the_group_s_whose_sequence_lost_its_place(recorder):
+    recorder.count(scheduled(cached=[("a", 12, 1)], preempted={"b"}), computed(a=[5]))
+    step = recorder.take(1.0, 3.0)
+
+    assert {work.group: work.num_preemptions for work in step.work} == {1: 0, 2: 1}
 
 
 def test_a_request_may_be_in_one_more_step_after_it_finished(recorder):
