@@ -49,8 +49,11 @@ def read_attempts(run: Store) -> AttemptLog:
 
 
 def _record(run: Store, key: str, *, epoch: int, is_end: bool) -> Attempt | AttemptEnd:
-    kind = AttemptEnd if is_end else Attempt
-    record = from_json(kind, run.get(key), key=key)
+    content = run.get(key)
+    if is_end:
+        record: Attempt | AttemptEnd = from_json(AttemptEnd, content, key=key)
+    else:
+        record = from_json(Attempt, content, key=key)
     if record.epoch != epoch:
         raise VerificationError(f"{key}: is of attempt {record.epoch}")
     return record
