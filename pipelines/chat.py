@@ -15,11 +15,9 @@ from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
+from pipelines.chat_frames import Frame, FrameEncoder, frame_of, with_tokens
 from schemas.errors import SettingsError
 from schemas.prompts import Message
-
-_PROBES = ("x", " \n x \t\n", "a<b>&'\"{{ c }}{% d %}", "\n\n", "x\r\ny ")
-"""Contents that tell a template which copies content as it is from one that changes it."""
 
 
 class TemplateRefusedError(Exception):
@@ -40,10 +38,11 @@ class ChatTokenizer:
         self._special = _tokenizer(content, folder)
         self._literal = _tokenizer(content, folder)
         self._literal.encode_special_tokens = True
-        added = json.loads(content).get("added_tokens", [])
-        tokens = sorted({str(token["content"]) for token in added}, key=len, reverse=True)
+        self._added = json.loads(content).get("added_tokens", [])
+        tokens = sorted({str(token["content"]) for token in self._added}, key=len, reverse=True)
         self._special_pattern = re.compile("|".join(map(re.escape, tokens))) if tokens else None
-        self._frames: dict[tuple[str, ...], tuple[str, ...] | None] = {}
+        self._frames: dict[tuple[str, ...], Frame | None] = {}
+        self._known = FrameEncoder(self._encode)
         self._template_values = {
             name: token for name in _TOKEN_NAMES if (token := _token(config.get(name))) is not None
         }
@@ -66,16 +65,17 @@ class ChatTokenizer:
         Raises:
             TemplateRefusedError: the template refuses one of them; encode them one by one.
         """
-        texts = [self._text(messages) for messages in conversations]
-        risky = [
-            index for index, messages in enumerate(conversations) if self._has_special(messages)
-        ]
-        encoded = [
-            one.ids for one in self._special.encode_batch_fast(texts, add_special_tokens=False)
-        ]
-        for index in risky:
-            encoded[index] = self._encode_literally(conversations[index])
-        return encoded
+        parts = [self._parts(messages) for messages in conversations]
+        texts = [part for row in parts for part in row if isinstance(part, str)]
+        encoded = self._special.encode_batch_fast(texts, add_special_tokens=False)
+        found = iter(encoded)
+        joined: list[list[int]] = []
+        for row, messages in zip(parts, conversations, strict=True):
+            ids: list[int] = []
+            for part in row:
+                ids += next(found).ids if isinstance(part, str) else part
+            joined.append(self._encode_literally(messages) if self._has_special(messages) else ids)
+        return joined
 
     def encode_answer(self, text: str) -> list[int]:
         """Return the tokens of `text` as an answer begins with it."""
@@ -89,40 +89,19 @@ class ChatTokenizer:
         pattern = self._special_pattern
         return pattern is not None and any(pattern.search(text) for _, text in messages)
 
-    def _text(self, messages: tuple[Message, ...]) -> str:
-        """Return the templated conversation; by joining strings where that is the same."""
-        roles = tuple(role for role, _ in messages)
+    def _parts(self, messages: tuple[Message, ...]) -> list[list[int] | str]:
+        """Return the templated conversation: tokens that are known, texts to be tokenized."""
+        roles = tuple([role for role, _ in messages])
         if roles not in self._frames:
-            self._frames[roles] = self._frame(roles)
+            frame = frame_of(roles, self._render)
+            self._frames[roles] = frame and with_tokens(frame, self._added, self._encode)
         frame = self._frames[roles]
-        if frame is None:
-            return self._render(messages)
-        pieces = [frame[0]]
-        for (_, content), after in zip(messages, frame[1:], strict=True):
-            pieces += (content, after)
-        return "".join(pieces)
+        return [self._render(messages)] if frame is None else self._known.parts(frame, messages)
 
-    def _frame(self, roles: tuple[str, ...]) -> tuple[str, ...] | None:
-        """Return the template's fixed text around the contents of these roles.
+    def _encode(self, text: str) -> list[int]:
+        return self._special.encode(text, add_special_tokens=False).ids
 
-        None where the template changes contents (some strip them): then it is run for each row.
-        """
-        marks = [f"\u2e28{index}\u2e29" for index in range(len(roles))]
-        text = self._render(tuple(map(Message, roles, marks)))
-        pieces: list[str] = []
-        for mark in marks:
-            if text.count(mark) != 1:
-                return None
-            before, text = text.split(mark)
-            pieces.append(before)
-        frame = (*pieces, text)
-        for probe in _PROBES:
-            joined = frame[0] + "".join(probe + after for after in frame[1:])
-            if self._render(tuple(Message(role, probe) for role in roles)) != joined:
-                return None
-        return frame
-
-    def _render(self, messages: tuple[Message, ...]) -> str:
+    def _render(self, messages: Sequence[Message]) -> str:
         if self._template is None:
             begin = self._template_values.get("bos_token", "")
             return begin + "\n\n".join(content for _, content in messages)
@@ -163,7 +142,7 @@ class ChatTokenizer:
             if index % 2:
                 ids += self._literal.encode(literals[int(piece)], add_special_tokens=False).ids
             else:
-                ids += self._special.encode(piece, add_special_tokens=False).ids
+                ids += self._encode(piece)
         return ids
 
 

@@ -63,7 +63,7 @@ def plan(
         prompts = _without_files(events, files)
         for rows in plan_rows(prompts, chat, room, identity.profile_id):
             spool.append(rows)
-            on_progress(len(rows))
+            on_progress(rows.num_rows)
         cut = _Cut(spool, files, prediction, max_batch_tokens)
         writer = PartWriter(store)
         for batch in cut.batches():
@@ -151,7 +151,7 @@ class _Cut:
             yield _cut_batch(number, empty, empty, [])
 
     def _take(self, frame: pl.DataFrame) -> pa.Table:
-        return self._spool.take(frame.select("chunk", "place").rows())
+        return self._spool.take(frame)
 
     def _count(self, rows: list[PlanRow]) -> None:
         for row in rows:

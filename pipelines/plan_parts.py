@@ -65,7 +65,7 @@ class PartWriter:
         """Add a batch as the next row group."""
         if self._open is None:
             sink = pa.BufferOutputStream()
-            self._open, self._row_group = (sink, parquet_writer(sink, PLAN_ROWS)), 0
+            self._open, self._row_group = (sink, _writer(sink)), 0
         sink, writer = self._open
         place = replace(cut.batch, part=len(self._parts), row_group=self._row_group)
         writer.write_table(cut.rows, row_group_size=max(1, cut.rows.num_rows))
@@ -90,6 +90,11 @@ class PartWriter:
         self._store.put(key, content)
         self._parts.append(PlanPart(key=key, num_bytes=len(content), sha256=sha256))
         self._open = None
+
+
+def _writer(sink: pa.BufferOutputStream) -> pq.ParquetWriter:
+    columns = ["prompt_token_ids.list.element", "question_token_ids.list.element.list.element"]
+    return parquet_writer(sink, PLAN_ROWS, token_columns=columns)
 
 
 def read_batches(store: Store, plan: Plan, batches: Iterable[PlannedBatch]) -> Iterator[BatchRows]:

@@ -4,20 +4,19 @@ A source names the columns it reads and turns their values into messages or a fa
 with questions has a conversation for each of them, all by one template.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from pipelines.tables import NOT_TEXT
 from pipelines.templates import RenderError, RowTemplate
 from schemas.errors import SettingsError
 from schemas.job_spec import PromptSource
-from schemas.prompts import Conversation, Fault, Message
+from schemas.prompts import Conversation, Fault, Message, Shorten
 from schemas.questions import QUESTION
 
 ROLES = ("system", "user", "assistant", "tool")
 
 Row = Mapping[str, object]
-Shorten = Callable[[int], tuple[Conversation, ...]]
 
 
 class Source(Protocol):
@@ -106,11 +105,11 @@ class Template:
     def conversations(self, row: Row) -> tuple[Conversation, ...] | Fault:
         """Return system and user message, per question; a null column renders as nothing."""
         used = [row[name] for name in self.columns]
-        if all(value is None for value in used):
-            return Fault("NULL_PROMPT", f"null in every column of the template: {self._names}")
-        if any(value is NOT_TEXT for value in used):
+        if NOT_TEXT in used:
             return Fault("NOT_TEXT", f"a value that cannot be read, in one of {self._names}")
-        if all(_is_blank(value) for value in used):
+        if all(map(_is_blank, used)):
+            if all(value is None for value in used):
+                return Fault("NULL_PROMPT", f"null in every column of the template: {self._names}")
             return Fault("EMPTY_PROMPT", f"no text in any column of the template: {self._names}")
         try:
             if self._questions:
@@ -119,7 +118,7 @@ class Template:
                 texts = [self._template.render(row)]
         except RenderError as error:
             return Fault("TEMPLATE_ERROR", str(error))
-        if not all(text.strip() for text in texts):
+        if any(map(_is_blank, texts)):
             return Fault("EMPTY_PROMPT", "the template gives no text for this row")
         return tuple((*self._before, Message("user", text)) for text in texts)
 
@@ -147,7 +146,7 @@ class TextColumn:
             return Fault("NULL_PROMPT", f"`{self._column}` is null")
         if not isinstance(text, str):
             return Fault("NOT_TEXT", f"`{self._column}` holds {_kind(text)}, not text")
-        if not text.strip():
+        if _is_blank(text):
             return Fault("EMPTY_PROMPT", f"`{self._column}` holds no text")
         return ((*self._before, Message("user", text)),)
 
@@ -209,7 +208,7 @@ def _kind(value: object) -> str:
 
 
 def _is_blank(value: object) -> bool:
-    return value is None or (isinstance(value, str) and not value.strip())
+    return value is None or (isinstance(value, str) and (not value or value.isspace()))
 
 
 def _text_length(value: object) -> int:

@@ -3,16 +3,19 @@
 Rows lie in Arrow files that are mapped, not loaded; in memory stay about 60 bytes for each.
 """
 
+from array import array
 from collections.abc import Sequence
 from hashlib import blake2b
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from pipelines.tables import table_of, take_across
+from pipelines.tables import take_across
 from schemas.errors import TryElsewhereError
-from schemas.plans import PLAN_ROWS, PlanRow
+from schemas.plans import PLAN_ROWS
 from schemas.requests import SamplingSettings
 
 CHUNK_ROWS = 16384
@@ -42,44 +45,47 @@ class Spool:
         """Keep chunks in `folder`, which the caller removes; `sampling` is the job's own."""
         self._folder = folder
         self._sampling = sampling
-        self._waiting: list[PlanRow] = []
+        self._waiting: list[pa.RecordBatch] = []
+        self._num_waiting = 0
         self._paths: list[Path] = []
         self._frames: list[pl.DataFrame] = []
         self._chunks: list[pa.RecordBatch] | None = None
 
-    def append(self, rows: Sequence[PlanRow]) -> None:
-        """Add rows behind those that are there."""
-        self._waiting += rows
-        while len(self._waiting) >= CHUNK_ROWS:
-            self._write(self._waiting[:CHUNK_ROWS])
-            del self._waiting[:CHUNK_ROWS]
+    def append(self, rows: pa.RecordBatch) -> None:
+        """Add rows of `PLAN_ROWS` behind those that are there."""
+        self._waiting.append(rows)
+        self._num_waiting += rows.num_rows
+        if self._num_waiting >= CHUNK_ROWS:
+            self._write()
 
     def index(self) -> pl.DataFrame:
         """Return the columns of `INDEX` for all rows, in the order in which they came."""
         if self._waiting:
-            self._write(self._waiting)
-            self._waiting = []
+            self._write()
         frames = [pl.DataFrame(schema=INDEX), *self._frames]
         self._frames = []
         return pl.concat(frames).with_row_index("number")
 
-    def take(self, places: Sequence[tuple[int, int]]) -> pa.Table:
-        """Return the rows at these (chunk, place) places, in the order asked for."""
-        if not places:
+    def take(self, places: pl.DataFrame) -> pa.Table:
+        """Return the rows at these places (`chunk`, `place`), in the order asked for."""
+        if places.is_empty():
             return PLAN_ROWS.empty_table()
         if self._chunks is None:
             self._chunks = [_mapped(path) for path in self._paths]
-        return take_across(self._chunks, places)
+        return take_across(self._chunks, places["chunk"].to_numpy(), places["place"].to_numpy())
 
-    def _write(self, rows: Sequence[PlanRow]) -> None:
+    def _write(self) -> None:
+        """Write the waiting rows as one chunk of one record batch."""
         number = len(self._paths)
         path = self._folder / f"{number:06d}.arrow"
-        table = table_of(rows, PLAN_ROWS).combine_chunks()
+        table = pa.Table.from_batches(self._waiting, schema=PLAN_ROWS).combine_chunks()
+        (rows,) = table.to_batches()
         try:
             with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, PLAN_ROWS) as writer:
-                writer.write_table(table)
+                writer.write_batch(rows)
         except OSError as error:
             raise TryElsewhereError(f"{path}: no room to plan in ({error}); set TMPDIR") from error
+        self._waiting, self._num_waiting = [], 0
         self._paths.append(path)
         self._frames.append(_frame(rows, number, self._sampling))
 
@@ -88,38 +94,61 @@ def _mapped(path: Path) -> pa.RecordBatch:
     return pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
 
 
-def _frame(rows: Sequence[PlanRow], chunk: int, sampling: SamplingSettings) -> pl.DataFrame:
-    keys = [_pair(blake2b(row.row_key.encode(), digest_size=16).digest()) for row in rows]
-    digests = [_pair(row.request_digest) if row.request_digest else (None, None) for row in rows]
-    columns = {
-        "chunk": [chunk] * len(rows),
-        "place": list(range(len(rows))),
-        "file_number": [row.file_number for row in rows],
-        "key_a": [key[0] for key in keys],
-        "key_b": [key[1] for key in keys],
-        "digest_a": [digest[0] for digest in digests],
-        "digest_b": [digest[1] for digest in digests],
-        "num_prompt_tokens": [row.num_prompt_tokens for row in rows],
-        "max_output_tokens": [row.max_output_tokens for row in rows],
-        "prefix": [_prefix(row) for row in rows],
-        "is_reject": [row.reject_code is not None for row in rows],
-        "is_shareable": [_is_shareable(row, sampling) for row in rows],
-    }
-    return pl.DataFrame(columns, schema=INDEX)
+_PLAIN = ("file_number", "num_prompt_tokens", "max_output_tokens")
 
 
-def _pair(digest: bytes) -> tuple[int, int]:
-    return int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:16], "little")
+def _frame(rows: pa.RecordBatch, chunk: int, sampling: SamplingSettings) -> pl.DataFrame:
+    """Return the rows of `INDEX` for one chunk."""
+    keys = _halves(
+        [blake2b(key.encode(), digest_size=16).digest() for key in rows["row_key"].to_pylist()]
+    )
+    digests = _halves([one and one[:16] for one in rows["request_digest"].to_pylist()])
+    found = pl.DataFrame(rows.select([*_PLAIN, "reject_code", "temperature", "seed"]))
+    # The same request is meant to get the same answer where it is greedy or has a seed.
+    is_greedy = pl.col("temperature").fill_null(sampling.temperature) == 0.0
+    has_seed = pl.col("seed").is_not_null() | (sampling.seed is not None)
+    return found.select(
+        pl.lit(chunk).alias("chunk"),
+        pl.int_range(pl.len()).alias("place"),
+        "file_number",
+        keys[0].alias("key_a"),
+        keys[1].alias("key_b"),
+        digests[0].alias("digest_a"),
+        digests[1].alias("digest_b"),
+        "num_prompt_tokens",
+        "max_output_tokens",
+        _prefixes(rows).alias("prefix"),
+        pl.col("reject_code").is_not_null().alias("is_reject"),
+        (is_greedy | has_seed).alias("is_shareable"),
+    ).cast(pl.Schema(INDEX))
 
 
-def _is_shareable(row: PlanRow, sampling: SamplingSettings) -> bool:
-    """Whether the same request is meant to get the same answer: greedy, or a fixed seed."""
-    temperature = sampling.temperature if row.temperature is None else row.temperature
-    return temperature == 0.0 or row.seed is not None or sampling.seed is not None
+def _halves(digests: Sequence[bytes | None]) -> tuple[pl.Series, pl.Series]:
+    """Return the first and the second half of 16-byte digests as whole numbers."""
+    joined = b"".join([b"\0" * 16 if one is None else one for one in digests])
+    numbers = np.frombuffer(joined, "<u8").reshape(-1, 2)
+    is_known = pl.Series([one is not None for one in digests])
+    first, second = (pl.Series(half) for half in (numbers[:, 0], numbers[:, 1]))
+    return first.set(~is_known, None), second.set(~is_known, None)
 
 
-def _prefix(row: PlanRow) -> int:
-    tokens = (row.prompt_token_ids or ())[:PREFIX_PROBE_TOKENS]
-    if row.question_token_ids and len(tokens) < PREFIX_PROBE_TOKENS:
-        tokens = (tokens + row.question_token_ids[0])[:PREFIX_PROBE_TOKENS]
-    return hash(tokens) & 0xFFFF_FFFF_FFFF_FFFF
+def _prefixes(rows: pa.RecordBatch) -> pl.Series:
+    """Return 8 bytes of a hash of each prompt's first tokens; the same in every process.
+
+    Of a row with questions it is the first question's prompt.
+    """
+    lists = rows["prompt_token_ids"]
+    tokens = memoryview(lists.values.to_numpy()).cast("B")
+    beginnings: list[bytes | memoryview] = [
+        tokens[4 * start : 4 * min(end, start + PREFIX_PROBE_TOKENS)]
+        for start, end in pairwise(lists.offsets.to_pylist())
+    ]
+    tails = rows["question_token_ids"]
+    if tails.null_count < len(tails):
+        first = [array("i", one[0] if one else []).tobytes() for one in tails.to_pylist()]
+        beginnings = [
+            (bytes(begin) + tail)[: 4 * PREFIX_PROBE_TOKENS]
+            for begin, tail in zip(beginnings, first, strict=True)
+        ]
+    joined = b"".join([blake2b(one, digest_size=8).digest() for one in beginnings])
+    return pl.Series(np.frombuffer(joined, "<u8"))

@@ -6,8 +6,10 @@ Knows Arrow schemas and Parquet; knows nothing of prompts, stores or jobs.
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from schemas.errors import ContractError, VerificationError
 
@@ -35,10 +37,25 @@ def parquet_bytes(table: pa.Table, schema: pa.Schema) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def parquet_writer(sink: pa.NativeFile, schema: pa.Schema) -> pq.ParquetWriter:
-    """Return a writer of Parquet with zstd and page checksums; one call, one row group."""
+def parquet_writer(
+    sink: pa.NativeFile, schema: pa.Schema, *, token_columns: Sequence[str] = ()
+) -> pq.ParquetWriter:
+    """Return a writer of Parquet with zstd and page checksums; one call, one row group.
+
+    `token_columns` are Parquet's names of the values in lists of tokens. Written byte by byte
+    (BYTE_STREAM_SPLIT) they take 160 instead of 199 bytes a row of 85 tokens, and half the
+    time (pyarrow 26.0.1).
+    """
+    nested = {name.partition(".")[0] for name in token_columns}
+    plain = [name for name in schema.names if name not in nested]
     return pq.ParquetWriter(
-        sink, schema, compression="zstd", write_page_checksum=True, store_schema=True
+        sink,
+        schema,
+        compression="zstd",
+        write_page_checksum=True,
+        store_schema=True,
+        use_dictionary=plain if token_columns else True,  # pyright: ignore[reportArgumentType] - or names
+        column_encoding=dict.fromkeys(token_columns, "BYTE_STREAM_SPLIT") or None,
     )
 
 
@@ -153,25 +170,19 @@ def _value(scalar: pa.Scalar) -> object:
         return NOT_TEXT
 
 
-def take_across(chunks: Sequence[pa.RecordBatch], places: Sequence[tuple[int, int]]) -> pa.Table:
-    """Return the rows at these (chunk, row) places, in the order asked for.
+def take_across(
+    chunks: Sequence[pa.RecordBatch], chunk: NDArray[np.integer], row: NDArray[np.integer]
+) -> pa.Table:
+    """Return the rows at these (chunk, row) places, in the order asked for; one or more.
 
     Each chunk is visited once, so that memory-mapped chunks are read in order; nothing but
     the rows asked for is copied.
     """
-    order = sorted(range(len(places)), key=places.__getitem__)
-    pieces: list[pa.RecordBatch] = []
-    start = 0
-    while start < len(order):
-        chunk = places[order[start]][0]
-        end = start
-        while end < len(order) and places[order[end]][0] == chunk:
-            end += 1
-        rows = pa.array([places[index][1] for index in order[start:end]], type=pa.int64())
-        pieces.append(chunks[chunk].take(rows))
-        start = end
+    order = np.lexsort((row, chunk))
+    visited, starts = np.unique(chunk[order], return_index=True)
+    rows = np.split(row[order].astype(np.int64), starts[1:])
+    pieces = [chunks[int(one)].take(pa.array(at)) for one, at in zip(visited, rows, strict=True)]
     taken = pa.Table.from_batches(pieces, schema=chunks[0].schema).combine_chunks()
-    back = [0] * len(order)
-    for position, index in enumerate(order):
-        back[index] = position
-    return taken.take(pa.array(back, type=pa.int64()))
+    back = np.empty_like(order)
+    back[order] = np.arange(len(order))
+    return taken.take(pa.array(back))

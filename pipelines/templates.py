@@ -36,6 +36,30 @@ class RenderError(Exception):
     """The template cannot be rendered for one row; the message never quotes the row."""
 
 
+_Pieces = list[tuple[str, str]]
+
+
+def _pieces(tree: jinja2.nodes.Template, columns: set[str]) -> tuple[_Pieces | None, str]:
+    """Return (text, column) pairs and the text behind them; None for a template that does more.
+
+    A template that only puts columns into text needs no Jinja to render it.
+    """
+    pieces: _Pieces = []
+    text = ""
+    for output in tree.body:
+        if not isinstance(output, jinja2.nodes.Output):
+            return None, ""
+        for node in output.nodes:
+            if isinstance(node, jinja2.nodes.TemplateData):
+                text += node.data
+            elif isinstance(node, jinja2.nodes.Name) and node.name in columns:
+                pieces.append((text, node.name))
+                text = ""
+            else:
+                return None, ""
+    return pieces, text
+
+
 def _present(value: object) -> object:
     """Render a null as nothing, so that no prompt ever says "None"."""
     return "" if value is None else value
@@ -88,6 +112,7 @@ class RowTemplate:
         except SecurityError as error:
             raise SettingsError(f"prompt.user does what a template may not: {error}") from error
         self._source = source
+        self._pieces, self._end = _pieces(tree, columns)
         self._globals = {name: environment.globals[name] for name in _FUNCTIONS}
         self.columns: frozenset[str] = frozenset(columns)
         names = {node.name for node in tree.find_all(jinja2.nodes.Name)}
@@ -105,9 +130,7 @@ class RowTemplate:
             RenderError: the row lacks what the template asks for, or it grew out of hand.
         """
         try:
-            # A shared context is not copied: Template.render() took half of planning's time.
-            context = self._template.new_context({**self._globals, **row}, shared=True)
-            text = "".join(self._template.root_render_func(context))
+            text = self._joined(row) if self._pieces is not None else self._rendered(row)
         except (jinja2.TemplateError, SecurityError) as error:
             raise RenderError(self._told(error)) from error
         except _ROW_ERRORS as error:
@@ -115,6 +138,20 @@ class RowTemplate:
         if len(text) > MAX_CHARACTERS:
             raise RenderError(f"{len(text)} characters, more than {MAX_CHARACTERS}")
         return text
+
+    def _joined(self, row: Mapping[str, object]) -> str:
+        """Return what Jinja gives for text and bare columns, in a tenth of its time."""
+        assert self._pieces is not None
+        joined: list[str] = []
+        for text, column in self._pieces:
+            value = row[column]
+            joined += (text, value if type(value) is str else str(_present(value)))
+        return "".join([*joined, self._end])
+
+    def _rendered(self, row: Mapping[str, object]) -> str:
+        # A shared context is not copied: Template.render() took half of planning's time.
+        context = self._template.new_context({**self._globals, **row}, shared=True)
+        return "".join(self._template.root_render_func(context))
 
     def _told(self, error: Exception) -> str:
         """Return the kind of error and the names it quotes, if the template itself has them.

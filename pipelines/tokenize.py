@@ -3,18 +3,16 @@
 While one chunk is tokenized on all cores, the next is read and rendered.
 """
 
-import json
-from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 
+import pyarrow as pa
+
 from pipelines.chat import ChatTokenizer, TemplateRefusedError
-from pipelines.row_prompts import num_shared
-from schemas.ids import request_digest
-from schemas.plans import PlanRow
+from pipelines.planned_rows import TokenizedPrompts, rows_of
 from schemas.prompts import Conversation, Fault, Prompt
 
 CHUNK_ROWS = 1024
@@ -51,10 +49,10 @@ class Room:
 
 def plan_rows(
     prompts: Iterable[Prompt], chat: ChatTokenizer, room: Room, profile_id: str
-) -> Iterator[list[PlanRow]]:
-    """Yield the prompts as plan rows, in order, in chunks of `CHUNK_ROWS`."""
+) -> Iterator[pa.RecordBatch]:
+    """Yield the prompts as rows of `PLAN_ROWS`, in order, in chunks of `CHUNK_ROWS`."""
     tokenizer = _PromptTokenizer(chat, room, profile_id)
-    waiting: deque[Future[list[PlanRow]]] = deque()
+    waiting: deque[Future[pa.RecordBatch]] = deque()
     source = iter(prompts)
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenize") as worker:
         while chunk := list(islice(source, CHUNK_ROWS)):
@@ -73,15 +71,16 @@ class _PromptTokenizer:
         self._room = room
         self._profile_id = profile_id
 
-    def rows(self, prompts: Sequence[Prompt]) -> list[PlanRow]:
+    def rows(self, prompts: Sequence[Prompt]) -> pa.RecordBatch:
         """Return one plan row for each prompt, in order."""
         hopeful = [prompt.fault is None and not self._is_hopeless(prompt) for prompt in prompts]
         whole = [prompt for prompt, is_it in zip(prompts, hopeful, strict=True) if is_it]
         encoded = iter(self._encode([one for prompt in whole for one in prompt.conversations]))
-        return [
-            self._row(prompt, list(islice(encoded, len(prompt.conversations))) if is_it else None)
+        found = [
+            self._found(prompt, list(islice(encoded, len(prompt.conversations))) if is_it else None)
             for prompt, is_it in zip(prompts, hopeful, strict=True)
         ]
+        return rows_of(prompts, found, self._profile_id)
 
     def _is_hopeless(self, prompt: Prompt) -> bool:
         """Whether a prompt is too long by its characters alone: a token holds only so many.
@@ -101,55 +100,32 @@ class _PromptTokenizer:
                 return [Fault("TEMPLATE_ERROR", str(error))]
             return [one for messages in conversations for one in self._encode([messages])]
 
-    def _row(self, prompt: Prompt, encoded: list[list[int] | Fault] | None) -> PlanRow:
+    def _found(
+        self, prompt: Prompt, encoded: list[list[int] | Fault] | None
+    ) -> TokenizedPrompts | Fault:
+        """Return the row's tokens if they fit, cut where the job allows it."""
         if prompt.fault is not None:
-            return reject_row(prompt, prompt.fault)
+            return prompt.fault
         outputs = self._room.output_tokens(prompt)
         if encoded is None:
             size = f"{_num_characters(prompt.conversations[0])} characters"
-            return reject_row(prompt, _too_long(size, max(outputs), self._room))
-        tokens = [one for one in encoded if not isinstance(one, Fault)]
-        refused = [one for one in encoded if isinstance(one, Fault)]
-        if refused:
-            return reject_row(prompt, refused[0])
-        num_cut = 0
+            return _too_long(size, max(outputs), self._room)
+        tokens: list[list[int]] = []
+        for one in encoded:
+            if isinstance(one, Fault):
+                return one
+            tokens.append(one)
+        num_tokens = sum(map(len, tokens))
         if prompt.shorten is not None and not self._room.fitting(tokens, outputs):
-            num_tokens = sum(map(len, tokens))
             tokens = self._shortened(prompt, outputs) or tokens
-            num_cut = num_tokens - sum(map(len, tokens))
         if not self._room.fitting(tokens, outputs):
             size = f"{max(map(len, tokens))} tokens"
-            return reject_row(prompt, _too_long(size, max(outputs), self._room))
-        return self._request(prompt, tokens, sum(outputs), num_cut)
-
-    def _request(
-        self, prompt: Prompt, prompts: list[list[int]], num_output: int, num_cut: int
-    ) -> PlanRow:
-        own = (prompt.max_tokens, prompt.temperature, prompt.seed)
-        overrides = b"" if own == (None, None, None) else json.dumps(own).encode("ascii")
-        shared, tails = prompts[0], None
-        if self._room.question_tokens:
-            begin = num_shared(prompts)
-            shared, tails = prompts[0][:begin], tuple(tuple(one[begin:]) for one in prompts)
-        digest = request_digest(self._profile_id, overrides, _token_bytes(shared, tails))
-        return PlanRow(
-            row_key=prompt.row_key,
-            file_number=prompt.file_number,
-            row=prompt.row,
-            request_digest=digest,
-            prompt_token_ids=tuple(shared),
-            question_token_ids=tails,
-            num_prompt_tokens=sum(map(len, prompts)),
-            predicted_output_tokens=num_output,
-            max_output_tokens=num_output,
-            num_truncated_tokens=num_cut,
-            prefix_group=0,
-            max_tokens=prompt.max_tokens,
-            temperature=prompt.temperature,
-            seed=prompt.seed,
-            reject_code=None,
-            reject_stage=None,
-            reject_message=None,
+            return _too_long(size, max(outputs), self._room)
+        return TokenizedPrompts(
+            prompts=tokens,
+            has_questions=bool(self._room.question_tokens),
+            num_output_tokens=sum(outputs),
+            num_truncated_tokens=num_tokens - sum(map(len, tokens)),
         )
 
     def _shortened(self, prompt: Prompt, outputs: tuple[int, ...]) -> list[list[int]] | None:
@@ -174,39 +150,8 @@ def _num_characters(conversation: Conversation) -> int:
     return sum(len(message.content) for message in conversation)
 
 
-def _token_bytes(shared: Sequence[int], tails: Sequence[Sequence[int]] | None) -> bytes:
-    """Return a row's prompts as bytes that no other prompts have."""
-    if tails is None:
-        return array("i", shared).tobytes()
-    pieces = [piece for tail in (shared, *tails) for piece in (len(tail), *tail)]
-    return array("i", pieces).tobytes()
-
-
 def _too_long(size: str, num_output: int, room: Room) -> Fault:
     return Fault(
         "PROMPT_TOO_LONG",
         f"{size} and {num_output} output tokens do not fit {room.max_model_len} tokens of context",
-    )
-
-
-def reject_row(prompt: Prompt, fault: Fault) -> PlanRow:
-    """Return the plan row of a prompt that will not be a request."""
-    return PlanRow(
-        row_key=prompt.row_key,
-        file_number=prompt.file_number,
-        row=prompt.row,
-        request_digest=None,
-        prompt_token_ids=None,
-        question_token_ids=None,
-        num_prompt_tokens=0,
-        predicted_output_tokens=0,
-        max_output_tokens=0,
-        num_truncated_tokens=0,
-        prefix_group=0,
-        max_tokens=prompt.max_tokens,
-        temperature=prompt.temperature,
-        seed=prompt.seed,
-        reject_code=fault.code,
-        reject_stage="ingest" if prompt.fault is not None else "plan",
-        reject_message=fault.message,
     )

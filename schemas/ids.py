@@ -70,8 +70,10 @@ def is_position_key(text: str, files: Container[str]) -> bool:
 
     Such a text is not taken as an id: two rows would bear the same key.
     """
-    file, separator, row = text.rpartition("#")
-    return text in files or (bool(separator) and file in files and row.isdigit())
+    if "#" not in text:
+        return text in files
+    file, _, row = text.rpartition("#")
+    return text in files or (file in files and row.isdigit())
 
 
 CODE_VERSION = "1"
