@@ -4,13 +4,15 @@
 #   PYTHON=...       a Python 3.11 or 3.12, only used to make .venv
 #   PORT=3000        of `make dev`
 #   PYTEST_ARGS=...  more arguments for `make test`
+#   BENCH="w1 w4"    parts of `make bench`
+#   BENCH_ARGS=...   more arguments for each workload: --rows N --repeats N --contenders a,b
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test dev bench lock clean chromium tcmalloc
+.PHONY: help setup demo check test dev bench bench-setup lock clean chromium tcmalloc
 
 INSTALLED := $(patsubst .venv/.setup-%,%,$(firstword $(wildcard .venv/.setup-*)))
 DEVICE ?= $(or $(INSTALLED),cpu)
@@ -23,6 +25,9 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3; do \
 	2> /dev/null && { echo $$python; break; }; done)
 PORT ?= 3000
 PYTEST_ARGS ?=
+WORKLOADS := w1 w2 w3 w4 w5
+BENCH ?= data-plane $(WORKLOADS)
+BENCH_ARGS ?=
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -35,7 +40,8 @@ help:
 	@echo "make test    check, then every test"
 	@echo "make check   lint, format, types, import contracts"
 	@echo "make dev     Dagster's UI on http://127.0.0.1:$(PORT)"
-	@echo "make bench   how fast rows go through everything but a model"
+	@echo "make bench   the data plane, then promptmill beside others on five workloads: hours;"
+	@echo "             each part alone: make bench-data-plane, bench-w1 ... bench-w5"
 	@echo "make lock    resolve constraints/*.txt again"
 	@echo "make clean   remove .venv and caches; outputs and Dagster's history stay"
 
@@ -64,11 +70,30 @@ dev: setup
 	$(BIN)/dagster instance concurrency set gpu 1
 	$(BIN)/dagster dev -w workspace.yaml -h 127.0.0.1 -p $(PORT)
 
-bench: setup
+# Results: docs/benchmarks.md. A workload whose data are not here is skipped, and says so.
+bench: $(BENCH:%=bench-%)
+
+bench-data-plane: setup
 	$(BIN)/python benchmarks/data_plane.py
 
+$(WORKLOADS:%=bench-%): bench-%: bench-setup
+	$(BIN)/python -m benchmarks.compare $* $(BENCH_ARGS)
+
+# Ray is no dependency of promptmill: it lies in an environment of its own, which sees .venv's
+# packages, so that everybody runs the same vLLM. Where it cannot be had, its row says so.
+bench-setup: setup
+	@[ -e .venv-bench/.ready ] || { rm -rf .venv-bench; \
+	  $(BIN)/python -m venv --without-pip .venv-bench; \
+	  echo "import site; site.addsitedir('$$($(BIN)/python -c \
+	    'import sysconfig; print(sysconfig.get_path("purelib"))')')" \
+	    > "$$(.venv-bench/bin/python -c \
+	    'import sysconfig; print(sysconfig.get_path("purelib"))')/promptmill-venv.pth"; \
+	  .venv-bench/bin/python -m pip install -qq --no-deps --disable-pip-version-check \
+	    --requirement constraints/bench.txt && touch .venv-bench/.ready; } \
+	  || { rm -rf .venv-bench; echo "bench: Ray cannot be installed here, its rows stay empty"; }
+
 clean:
-	rm -rf .venv build *.egg-info .ruff_cache .pytest_cache .hypothesis .grimp_cache .import_linter_cache
+	rm -rf .venv .venv-bench build *.egg-info .ruff_cache .pytest_cache .hypothesis .grimp_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ------------------------------------------------------------------------------- installing

@@ -1,0 +1,1 @@
+"""Benchmarks: promptmill beside others, and its data plane alone."""
