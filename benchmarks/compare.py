@@ -25,7 +25,15 @@ from benchmarks import page, results
 from benchmarks.conditions import conditions
 from benchmarks.contenders.task import Measured, Prompt, Task, read_measured, write_task
 from benchmarks.results import Outcome, Result, Run
-from benchmarks.roster import BY_NAME, CONTENDERS, ROOT, Contender, our_engine, plain_environment
+from benchmarks.roster import (
+    BY_NAME,
+    CONTENDERS,
+    ROOT,
+    Contender,
+    our_engine,
+    plain_engine,
+    plain_environment,
+)
 from benchmarks.workloads import WORKLOADS, DataMissingError, Workload
 from jobs.settings import read_settings
 from jobs.tools import tools_for
@@ -128,7 +136,7 @@ def start(workload: Workload, contender: Contender, folder: Path) -> Start:
     fields = _job(workload, contender, folder)
     job = parse_job(fields, source="benchmark")
     checkpoint = tools_for(read_settings(), on_note=print).checkpoint(job)
-    environment, engine = plain_environment(), dict(contender.engine)
+    environment, engine = plain_environment(), plain_engine(contender)
     if contender.setting == "ours":
         environment, engine = our_engine(job)
         if not workload.is_same_prompt:

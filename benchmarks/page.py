@@ -11,9 +11,10 @@ Made by `make bench` from the JSON files in [benchmarks/](benchmarks); do not ed
 contender is a fresh process, so nothing is cached from the run before, and contenders alternate.
 Seconds are medians (fastest to slowest run), from the loaded model to the last answer; loading
 stands apart. promptmill's seconds also hold planning, commits, manifest and lineage; the others
-write nothing, and get their prompts with the chat template applied. "plain" contenders have the
-environment of a user's shell. Tokens are prompt + output tokens a second, cached ones among them.
-How many times faster is rounded down.
+write nothing, and get their prompts with the chat template applied. But for those that say
+otherwise, the others have the environment of a user's shell and vLLM's defaults (on a CPU all
+but the share of memory: with its 0.92 vLLM does not start beside anything else). Tokens are
+prompt + output tokens a second, cached ones among them. How many times faster is rounded down.
 """
 
 _DETAILS = (

@@ -91,6 +91,10 @@ CONTENDERS = (
 )
 BY_NAME = {contender.name: contender for contender in CONTENDERS}
 
+_PLAIN_ON_CPU = {"gpu_memory_utilization": 0.3}
+"""The one default that is not kept: vLLM 0.32 wants 92 % of a CPU machine's memory to be free
+and else does not start. The KV cache is larger than it need be either way."""
+
 _OF_A_SETTING = ("VLLM_", "OMP_", "KMP_", "MKL_", "TORCH", "LD_PRELOAD", "HF_", "MALLOC_")
 
 
@@ -108,6 +112,12 @@ def plain_environment() -> dict[str, str]:
         "RAY_USAGE_STATS_ENABLED": "0",
         "HF_HUB_OFFLINE": "1",
     }
+
+
+def plain_engine(contender: Contender) -> dict[str, Any]:
+    """Return the arguments of a contender's script that does without promptmill's."""
+    is_cpu = devices.describe().kind == "cpu"
+    return {**(_PLAIN_ON_CPU if is_cpu else {}), **dict(contender.engine)}
 
 
 def our_engine(job: JobSpec) -> tuple[dict[str, str], dict[str, Any]]:

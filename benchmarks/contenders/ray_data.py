@@ -25,11 +25,11 @@ actor has all there are."""
 class Predictor:
     """An actor that answers batches with one call of `LLM.generate` each."""
 
-    def __init__(self, model: str, choices: list[str]) -> None:
+    def __init__(self, model: str, engine: dict[str, Any], choices: list[str]) -> None:
         """Load the model."""
         from vllm import LLM
 
-        self._llm = LLM(model=model)
+        self._llm = LLM(model=model, **engine)
         self._choices = choices
         self._ready_s = time.monotonic()
 
@@ -79,7 +79,7 @@ def main() -> None:
     ray.data.DataContext.get_current().execution_options.preserve_order = True
     answered = ray.data.read_parquet(str(rows)).map_batches(
         Predictor,
-        fn_constructor_args=(task.model, task.choices),
+        fn_constructor_args=(task.model, task.engine, task.choices),
         batch_size=BATCH_SIZE,
         concurrency=1,
         num_cpus=num_cores,

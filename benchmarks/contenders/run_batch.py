@@ -40,6 +40,8 @@ def main() -> None:
     command.run_batch = run_batch
     parser = command.make_arg_parser(FlexibleArgumentParser())
     arguments = ["-i", str(asked), "-o", str(answered), "--model", task.model]
+    for name, value in task.engine.items():
+        arguments += [f"--{name.replace('_', '-')}", str(value)]
     asyncio.run(command.main(parser.parse_args(arguments)))
     ready_s, ended_s = clock
     lines = [json.loads(line) for line in answered.read_text("utf-8").splitlines()]
