@@ -65,6 +65,7 @@ def main() -> None:
     parser.add_argument("--contenders", help="names with commas: " + ",".join(BY_NAME))
     parser.add_argument("--results", type=Path, default=ROOT / "docs" / "benchmarks")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that children are ended too
     names = given.contenders.split(",") if given.contenders else list(BY_NAME)
     if unknown := set(names) - set(BY_NAME):
         parser.error(f"no contender {sorted(unknown)}; there are {', '.join(BY_NAME)}")

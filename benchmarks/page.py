@@ -26,7 +26,7 @@ _DETAILS = (
     ("plan_s", "planning, sealing, lineage (s)", "{:.2f}"),
     ("num_preemptions", "preemptions", "{:,.0f}"),
     ("num_requests", "requests asked", "{:,.0f}"),
-    ("forecast_s", "forecast (s)", "{:.1f}"),
+    ("forecast_s", "forecast, load and generation (s)", "{:.1f}"),
     ("forecast_error", "forecast error", "{:+.1%}"),
 )
 

@@ -42,13 +42,13 @@ CONTENDERS = (
     Contender(name="llm-defaults", title="`LLM.generate`, all defaults", script="llm_generate"),
     Contender(
         name="llm-ours",
-        title="`LLM.generate`, promptmill's environment and settings",
+        title="`LLM.generate`, promptmill's environment, settings and kernels",
         script="llm_generate",
         setting="ours",
     ),
     Contender(
         name="engine-loop",
-        title="bare engine loop, promptmill's environment, settings and order",
+        title="bare engine loop, promptmill's environment, settings, kernels and order",
         script="engine_loop",
         setting="ours",
         workloads=("w4",),

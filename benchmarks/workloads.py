@@ -134,7 +134,13 @@ def questions(num_rows: int) -> Workload:
         name="w3",
         title=f"six yes/no questions on each of {num_rows} dialogues (DialogSum dev)",
         table=_table([{"id": row["id"], "dialogue": row["dialogue"]} for row in dialogues]),
-        job={},
+        job={
+            "prompt": {"user": "{{ dialogue }}\n\n{{ question }} Answer yes or no."},
+            "questions": [
+                {"name": name, "text": question, "choices": ["yes", "no"]}
+                for name, question in QUESTIONS.items()
+            ],
+        },
         asks=tuple(asks),
         is_same_prompt=False,
     )

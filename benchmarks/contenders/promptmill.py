@@ -91,10 +91,16 @@ def main() -> None:
 
 
 def _answers(task: Task, report: RunReport) -> dict[str, str]:
-    """Return the answers of all rows by row."""
+    """Return the answers of all rows by row; where a row has questions, by row/question."""
     rows = pl.read_parquet(f"{report.run_uri}/generations/*.parquet")
-    column = "label" if task.choices else "text"
-    return dict(rows.select("row_key", column).iter_rows())
+    if "questions" not in task.job:
+        column = "label" if task.choices else "text"
+        return dict(rows.select("row_key", column).iter_rows())
+    return {
+        f"{row_key}/{answer['question']}": answer["text"]
+        for row_key, answers in rows.select("row_key", "answers").iter_rows()
+        for answer in answers
+    }
 
 
 def _details(watch: Watch, report: RunReport) -> dict[str, float | None]:
@@ -117,6 +123,8 @@ def _details(watch: Watch, report: RunReport) -> dict[str, float | None]:
         "tail_fraction": tail_fraction(steps),
         "num_preemptions": sum(step.num_preemptions for step in steps),
         "num_requests": report.num_requests,
+        "forecast_s": report.forecast.seconds if report.forecast else None,
+        "forecast_error": report.forecast_error,
         "fraction_of_limit": _mean(lineage, "fraction_of_limit"),
     }
 
