@@ -105,7 +105,7 @@ def labels(num_rows: int) -> Workload:
 
 
 QUESTIONS = {
-    "question": "Does somebody ask a question?",
+    "asks": "Does somebody ask a question?",
     "agree": "Do they agree at the end?",
     "time": "Do they speak about a date or a time?",
     "money": "Do they speak about money?",
