@@ -15,7 +15,7 @@ from jobs.tools import tools_for
 from pipelines import devices
 from pipelines.engines.environment import child_environment, find_preloads
 from pipelines.engines.settings import engine_arguments
-from pipelines.run import engine_need, make_plan, prepare
+from pipelines.run import engine_need, expect, make_plan, prepare
 from schemas.checkpoints import Weights
 from schemas.job_spec import JobSpec
 
@@ -126,11 +126,11 @@ def our_engine(job: JobSpec) -> tuple[dict[str, str], dict[str, Any]]:
     They depend on the plan, so the job is planned; the job's output must be a folder that is
     used for nothing else.
     """
-    work = prepare(job, tools_for(read_settings()))
+    installation = read_settings()
+    work = prepare(job, tools_for(installation))
     made = make_plan(work)
-    settings = settings_for(
-        engine_need(work, made, made.batches), engine_device(devices.describe())
-    )
+    need = engine_need(work, made, made.batches, expect(work, made.batches))
+    settings = settings_for(need, engine_device(devices.describe()), installation.cache_dir)
     preloads, _ = find_preloads() if settings.device.kind == "cpu" else ((), ())
     arguments = engine_arguments(work.checkpoint, settings)
     return child_environment(plain_environment(), settings, preloads), arguments
