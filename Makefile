@@ -6,6 +6,7 @@
 #   PYTEST_ARGS=...  more arguments for `make test`
 #   BENCH="w1 w4"    parts of `make bench`
 #   BENCH_ARGS=...   more arguments for each workload: --rows N --repeats N --contenders a,b
+#                    --once b (those run a single time)
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c

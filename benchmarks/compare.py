@@ -1,6 +1,6 @@
 """promptmill beside what a user would pick: same model, same rows, alternating, medians.
 
-    python -m benchmarks.compare [w1 ... w5] [--rows N] [--repeats N] [--contenders a,b]
+    python -m benchmarks.compare [w1 ... w5] [--rows N] [--repeats N] [--contenders a,b] [--once b]
 
 One repetition runs every contender once, each in a fresh process with its own environment; the
 next repetition begins with the next contender. Results go to `--results` as JSON, and the page
@@ -8,52 +8,23 @@ beside that folder is made anew from all that lies in it.
 """
 
 import argparse
-import os
-import shutil
 import signal
-import subprocess
 import sys
 import tempfile
-import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import pyarrow.parquet as pq
 
 from benchmarks import page, results
 from benchmarks.conditions import conditions
-from benchmarks.contenders.task import Measured, Prompt, Task, read_measured, write_task
+from benchmarks.contenders.task import Measured
+from benchmarks.data_sets import ROOT, DataMissingError
 from benchmarks.results import Outcome, Result, Run
-from benchmarks.roster import (
-    BY_NAME,
-    CONTENDERS,
-    ROOT,
-    Contender,
-    our_engine,
-    plain_engine,
-    plain_environment,
-)
-from benchmarks.workloads import WORKLOADS, DataMissingError, Workload
-from jobs.settings import read_settings
-from jobs.tools import tools_for
-from schemas.job_spec import parse_job
-
-MODEL = "smollm2-135m-instruct"
-TIMEOUT_S = 1800.0
+from benchmarks.roster import BY_NAME, CONTENDERS, Contender
+from benchmarks.starting import run, start
+from benchmarks.workloads import WORKLOADS, Workload
 
 
 class WorkDiffersError(Exception):
     """Two contenders did not do the same work, so their seconds do not compare."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """How one contender's process is started, for every repetition alike."""
-
-    contender: Contender
-    environment: dict[str, str]
-    task: Task
 
 
 def main() -> None:
@@ -63,11 +34,13 @@ def main() -> None:
     parser.add_argument("--rows", type=int, help="rows of each workload")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--contenders", help="names with commas: " + ",".join(BY_NAME))
+    parser.add_argument("--once", default="", help="contenders that run in the first turn only")
     parser.add_argument("--results", type=Path, default=ROOT / "docs" / "benchmarks")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that children are ended too
     names = given.contenders.split(",") if given.contenders else list(BY_NAME)
-    if unknown := set(names) - set(BY_NAME):
+    once = frozenset(filter(None, given.once.split(",")))
+    if unknown := (once | set(names)) - set(BY_NAME):
         parser.error(f"no contender {sorted(unknown)}; there are {', '.join(BY_NAME)}")
     for name in given.workloads:
         choice = WORKLOADS[name]
@@ -77,17 +50,19 @@ def main() -> None:
             print(f"{name}: skipped: {error}", flush=True)
             continue
         chosen = [one for one in CONTENDERS if one.name in names and name in one.workloads]
-        result = compare(workload, chosen, repeats=given.repeats)
+        result = compare(workload, chosen, repeats=given.repeats, once=once)
         results.write(result, given.results)
         text = page.page(results.read(given.results))
         given.results.with_suffix(".md").write_text(text, "utf-8")
         print(page.page([result]), flush=True)
 
 
-def compare(workload: Workload, contenders: list[Contender], *, repeats: int) -> Result:
-    """Return how each contender answered the workload, `repeats` times.
+def compare(
+    workload: Workload, contenders: list[Contender], *, repeats: int, once: frozenset[str]
+) -> Result:
+    """Return how each contender answered the workload, `repeats` times, or `once`.
 
-    A contender that fails once is not run again; the others are.
+    A contender that fails is not run again; the others are.
 
     Raises:
         WorkDiffersError: see `check_same_work`.
@@ -101,7 +76,7 @@ def compare(workload: Workload, contenders: list[Contender], *, repeats: int) ->
             first = turn % len(starts)
             for one in starts[first:] + starts[:first]:
                 contender = one.contender.name
-                if contender in failures:
+                if contender in failures or (turn and contender in once):
                     continue
                 try:
                     measured[contender].append(run(one))
@@ -126,102 +101,6 @@ def compare(workload: Workload, contenders: list[Contender], *, repeats: int) ->
             for one in contenders
         ),
     )
-
-
-def start(workload: Workload, contender: Contender, folder: Path) -> Start:
-    """Return how to start this contender, with its rows written into `folder`."""
-    from transformers import AutoTokenizer
-
-    folder.mkdir()
-    pq.write_table(workload.table, folder / "rows.parquet")
-    fields = _job(workload, contender, folder)
-    job = parse_job(fields, source="benchmark")
-    checkpoint = tools_for(read_settings(), on_note=print).checkpoint(job)
-    environment, engine = plain_environment(), plain_engine(contender)
-    if contender.setting == "ours":
-        environment, engine = our_engine(job)
-        if not workload.is_same_prompt:
-            del engine["max_model_len"]  # it fits the job's prompts, and these are longer
-    tokenizer = AutoTokenizer.from_pretrained(checkpoint.path)
-    prompts = [
-        Prompt(
-            row=ask.row,
-            text=tokenizer.apply_chat_template(
-                ask.messages(), tokenize=False, add_generation_prompt=True
-            ),
-            messages=ask.messages(),
-            max_tokens=ask.max_tokens,
-        )
-        for ask in workload.asks
-    ]
-    task = Task(
-        model=checkpoint.path,
-        folder=str(folder),
-        prompts=prompts,
-        is_fixed_length=workload.is_fixed_length,
-        choices=list(workload.choices),
-        engine=engine,
-        job=fields,
-    )
-    return Start(contender=contender, environment=environment, task=task)
-
-
-def _job(workload: Workload, contender: Contender, folder: Path) -> dict[str, Any]:
-    """Return the job file with which promptmill answers the rows in `folder`."""
-    return {
-        **workload.job,
-        "name": f"bench_{workload.name}",
-        "model": {"id": MODEL, "weights": contender.weights},
-        "input": {"uri": str(folder / "rows.parquet"), "id_column": "id"},
-        "output": {**workload.output, "uri": str(folder / "out")},
-    }
-
-
-def run(start: Start) -> Measured:
-    """Return what a fresh process of this contender measured.
-
-    Raises:
-        RuntimeError: it failed, ran too long, or is not installed; the message says which.
-    """
-    python = start.contender.python or Path(sys.executable)
-    if not python.exists():
-        raise RuntimeError("not installed (make bench-setup)")
-    folder = Path(start.task.folder)
-    (folder / "measured.json").unlink(missing_ok=True)
-    shutil.rmtree(folder / "out", ignore_errors=True)
-    command = [str(python), "-m", f"benchmarks.contenders.{start.contender.script}"]
-    with (folder / "log.txt").open("wb") as log:
-        child = subprocess.Popen(
-            [*command, str(write_task(start.task))],
-            cwd=ROOT,
-            env=start.environment,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            code = child.wait(TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            code = None
-        finally:
-            _end(child)
-    if code is None:
-        raise RuntimeError(f"not done after {TIMEOUT_S:.0f} s")
-    if code != 0:
-        kept = Path(tempfile.gettempdir(), f"promptmill-bench-{start.contender.name}.log")
-        shutil.copyfile(folder / "log.txt", kept)
-        raise RuntimeError(f"failed with exit code {code}, see {kept}")
-    return read_measured(folder)
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """End what the child left running in its session: engine processes, Ray's servers."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(child.pid, number)
-        except ProcessLookupError:
-            return
-        time.sleep(1.0)
 
 
 def check_same_work(workload: Workload, measured: dict[str, list[Measured]]) -> None:

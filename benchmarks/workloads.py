@@ -6,21 +6,14 @@ need public test sets that are not part of this project: folder `../shared/data`
 that PROMPTMILL_BENCH_DATA names.
 """
 
-import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-ROOT = Path(__file__).parents[1]
-
-
-class DataMissingError(Exception):
-    """A workload's data set is not on this machine; the message says which and where."""
+from benchmarks.data_sets import data_set, ticket_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +74,7 @@ def labels(num_rows: int) -> Workload:
     """Return W2: one of four labels for news texts (AG News test set), the text first."""
     choices = ("World", "Sports", "Business", "Sci/Tech")
     question = "Which section is this news in: World, Sports, Business or Sci/Tech?"
-    news = _rows("ag_news.parquet", num_rows)
+    news = data_set("ag_news.parquet", num_rows)
     asks = [
         Ask(
             row=row["id"],
@@ -120,7 +113,7 @@ def questions(num_rows: int) -> Workload:
     The others are asked as people ask: the question first, an answer in free text of at most
     16 tokens. promptmill puts the dialogue first and asks for one token.
     """
-    dialogues = _rows("dialogsum_dev.parquet", num_rows)
+    dialogues = data_set("dialogsum_dev.parquet", num_rows)
     asks = [
         Ask(
             row=f"{row['id']}/{name}",
@@ -153,7 +146,7 @@ def mixed_lengths(num_rows: int) -> Workload:
     tickets, cut at a word; where an answer's length is fixed, all contenders do the same work.
     """
     dice = random.Random(11)
-    words = _ticket_words()
+    words = ticket_words()
     rows: list[dict[str, object]] = []
     for number in range(num_rows):
         length = max(8, min(400, round(dice.lognormvariate(3.9, 0.6))))
@@ -205,7 +198,7 @@ WORKLOADS = {
 def _summaries(name: str, title: str, num_rows: int, *, num_repeated: int = 0) -> Workload:
     """Return the summaries of `num_rows` rows, the last `num_repeated` of which are copies."""
     system, task = "You summarize dialogues.", "Summarize this dialogue in one sentence."
-    distinct = _rows("dialogsum_dev.parquet", num_rows - num_repeated)
+    distinct = data_set("dialogsum_dev.parquet", num_rows - num_repeated)
     copies = random.Random(5).sample(distinct, num_repeated)
     rows = distinct + [{**row, "id": f"{row['id']}-again"} for row in copies]
     asks = [
@@ -223,33 +216,6 @@ def _summaries(name: str, title: str, num_rows: int, *, num_repeated: int = 0) -
         asks=tuple(asks),
         num_repeated=num_repeated,
     )
-
-
-def _rows(file: str, num_rows: int) -> list[dict[str, str]]:
-    """Return the first rows of a data set.
-
-    Raises:
-        DataMissingError: it is not here, or has fewer rows.
-    """
-    folder = Path(os.environ.get("PROMPTMILL_BENCH_DATA", ROOT.parent / "shared" / "data"))
-    path = folder / file
-    if not path.is_file():
-        raise DataMissingError(f"{path} is not there; name its folder in PROMPTMILL_BENCH_DATA")
-    rows = pq.read_table(path, use_threads=False).slice(0, num_rows).to_pylist()
-    if len(rows) < num_rows:
-        raise DataMissingError(f"{path} has {len(rows)} rows, {num_rows} were asked for")
-    return rows
-
-
-def _ticket_words() -> Iterator[str]:
-    """Yield the words of the sample tickets, again and again."""
-    paths = sorted((ROOT / "data_samples" / "tickets").glob("*.parquet"))
-    tables = [pq.read_table(path, columns=["body"], use_threads=False) for path in paths]
-    words = [
-        word for table in tables for body in table["body"].to_pylist() for word in body.split()
-    ]
-    while True:
-        yield from words
 
 
 def _table(rows: list[dict[str, object]] | list[dict[str, str]]) -> pa.Table:

@@ -2,7 +2,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks.workloads import WORKLOADS, DataMissingError, mixed_lengths, repeated_summaries
+from benchmarks.data_sets import DataMissingError
+from benchmarks.workloads import WORKLOADS, mixed_lengths, repeated_summaries
 
 
 @pytest.fixture
