@@ -136,12 +136,18 @@ def export(
     without_input: Annotated[
         bool, typer.Option("--without-input", help="Leave the input's own columns out.")
     ] = False,
+    long: Annotated[
+        bool, typer.Option("--long", help="A row for each question, not columns for it.")
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Write a run's generations and rejects beside the columns of its input, in one file."""
     from jobs.commands.exporting import export_run
 
-    end(lambda: export_run(run_uri, to, with_input=not without_input), as_json=as_json)
+    end(
+        lambda: export_run(run_uri, to, with_input=not without_input, is_long=long),
+        as_json=as_json,
+    )
 
 
 @app.command()

@@ -9,14 +9,16 @@ import polars as pl
 import pyarrow as pa
 from polars.io.plugins import register_io_source
 
+from pipelines.answer_forms import AnswerForm, Form, form_of, repeated, with_maps
+from pipelines.planned_input import PlannedInput
 from pipelines.reading import parts, read_part, run_in, sealed
 from pipelines.row_files import row_file
-from pipelines.storage import Store, expand_input
-from pipelines.tables import ParquetInput, UnreadableFileError
+from pipelines.storage import Store
+from pipelines.tables import MAX_READ_ROWS
 from schemas.commits import Manifest
-from schemas.errors import SettingsError, VerificationError
-from schemas.generations import GENERATIONS
-from schemas.plans import InputFile, Plan
+from schemas.errors import SettingsError
+from schemas.generations import GENERATIONS, PROBABILITY
+from schemas.plans import Plan
 
 _PLACE = ("file", "row")
 _ANSWER = ("row_key", "text", "finish_reason", "num_prompt_tokens", "num_output_tokens")
@@ -48,7 +50,29 @@ def generations(store: Store) -> pl.LazyFrame:
             collected, by an error of polars that quotes it.
     """
     run = run_in(store)
-    filled = [part for part in parts(sealed(run)[1], "generations") if part.num_rows]
+    return _scan(run, sealed(run)[1], None)
+
+
+def answers(store: Store, form: Form = "long") -> pl.LazyFrame:
+    """Return the current generations of a job with questions, with its answers in this form.
+
+    One row per prompt and question (`long`), or columns for each question (`wide`); see
+    `AnswerForm.shaped`. Rejects are not in it. Otherwise as `generations`.
+
+    Raises:
+        SettingsError: there is no run, or its job has no questions.
+        VerificationError: the run is not finished.
+    """
+    run = run_in(store)
+    plan, manifest = sealed(run)
+    found = form_of(plan, form)
+    if found is None:
+        raise SettingsError(f"{run.uri}: the run's job has no questions; read its generations")
+    return _scan(run, manifest, found)
+
+
+def _scan(run: Store, manifest: Manifest, form: AnswerForm | None) -> pl.LazyFrame:
+    filled = [part for part in parts(manifest, "generations") if part.num_rows]
 
     def read(
         columns: list[str] | None, predicate: pl.Expr | None, at_most: int | None, _size: int | None
@@ -57,12 +81,12 @@ def generations(store: Store) -> pl.LazyFrame:
         for part in filled:
             if left is not None and left <= 0:
                 return
-            frame = _frame(read_part(run, part).slice(0, left))
+            frame = _frame(read_part(run, part), form).slice(0, left)
             left = None if left is None else left - frame.height
             chosen = frame if predicate is None else frame.filter(predicate)
             yield chosen if columns is None else chosen.select(columns)
 
-    return register_io_source(read, schema=_frame(GENERATIONS.empty_table()).schema)
+    return register_io_source(read, schema=_frame(GENERATIONS.empty_table(), form).schema)
 
 
 def samples(store: Store, count: int) -> list[tuple[str, str]]:
@@ -85,20 +109,24 @@ def samples(store: Store, count: int) -> list[tuple[str, str]]:
     return chosen
 
 
-def _frame(table: pa.Table) -> pl.DataFrame:
+def _frame(table: pa.Table, form: AnswerForm | None) -> pl.DataFrame:
     """Return generations as a frame; their map as a list of pairs, which every polars knows."""
     name = "label_probabilities"
-    pair = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.float64())])
-    pairs = table[name].cast(pa.large_list(pair))
-    return pl.DataFrame(table.set_column(table.schema.get_field_index(name), name, pairs))
+    pairs = table[name].cast(pa.large_list(PROBABILITY))
+    rows = table.set_column(table.schema.get_field_index(name), name, pairs)
+    return pl.DataFrame(rows if form is None else form.shaped(rows))
 
 
-def export(store: Store, target: Path, *, with_input: bool = True) -> ExportReport:
+def export(
+    store: Store, target: Path, *, with_input: bool = True, form: Form = "wide"
+) -> ExportReport:
     """Write every input row of a run to `target` (.parquet, .jsonl, .csv), in input order.
 
     A row has the input's columns, `row_key` (the value of the id column, where there is one),
     and its generation or its reject code. A column of ours whose name the input has already
-    gets `generation_` before it. The run's outcomes are held in memory, the input is streamed.
+    gets `generation_` before it. Answers to the job's questions are columns (`wide`), or rows
+    (`long`): as many for each row of the input as there are questions. The run's outcomes are
+    held in memory, the input is streamed.
     The file is there complete, or not at all.
 
     Raises:
@@ -108,19 +136,22 @@ def export(store: Store, target: Path, *, with_input: bool = True) -> ExportRepo
     """
     run = run_in(store)
     plan, manifest = sealed(run)
-    outcomes = _outcomes(run, plan, manifest)
+    shape = form_of(plan, form)
+    outcomes = _outcomes(run, plan, manifest, has_questions=shape is not None)
     _refuse_input(plan, target)
-    source = _PlannedInput(plan) if with_input else None
+    source = PlannedInput(plan) if with_input else None
     given = pa.schema([]) if source is None else source.schema
-    own = _named(outcomes.drop_columns([*_PLACE]), given.names)
-    schema = pa.schema([*given, *own.schema])
+    own = outcomes.drop_columns([*_PLACE])
+    schema = pa.schema([*given, *_named(_shaped(own.slice(0, 0), shape), given.names).schema])
     with row_file(target, schema) as write:
         if source is None:
-            write(own)
+            for batch in own.to_batches(max_chunksize=MAX_READ_ROWS):
+                write(_shaped(pa.Table.from_batches([batch]), shape).cast(schema))
         else:
             for start, columns in source.beside(outcomes):
-                rows = own.slice(start, columns.num_rows)
-                joined = [*columns.columns, *rows.columns]
+                rows = _shaped(own.slice(start, columns.num_rows), shape)
+                beside = repeated(columns, 1 if shape is None else shape.num_rows)
+                joined = [*beside.columns, *rows.columns]
                 write(pa.Table.from_arrays(joined, schema=schema))
     return ExportReport(
         path=str(target),
@@ -131,15 +162,20 @@ def export(store: Store, target: Path, *, with_input: bool = True) -> ExportRepo
     )
 
 
-def _outcomes(run: Store, plan: Plan, manifest: Manifest) -> pa.Table:
+def _shaped(rows: pa.Table, shape: AnswerForm | None) -> pa.Table:
+    return rows if shape is None else with_maps(shape.shaped(rows))
+
+
+def _outcomes(run: Store, plan: Plan, manifest: Manifest, *, has_questions: bool) -> pa.Table:
     """Return place and exported columns of all generations and rejects, in input order."""
     has_labels = json.loads(plan.job)["output"]["labels"] is not None
-    names = [*_PLACE, *_ANSWER, *(_LABEL if has_labels else ())]
+    asked = ("answers",) if has_questions else ()
+    names = [*_PLACE, *_ANSWER, *(_LABEL if has_labels else ()), *asked]
     answered = [read_part(run, part).select(names) for part in parts(manifest, "generations")]
     refused = [
         read_part(run, part)
-        .select([*_PLACE, *_REJECT])
-        .rename_columns([*_PLACE, *_REJECT.values()])
+        .select([*_PLACE, *_REJECT, *asked])
+        .rename_columns([*_PLACE, *_REJECT.values(), *asked])
         for part in parts(manifest, "rejects")
     ]
     nullable = [_nullable(table) for table in [*answered, *refused]]
@@ -172,95 +208,3 @@ def _refuse_input(plan: Plan, target: Path) -> None:
     inputs |= {root.parent / file.key for file in plan.files}
     if target.resolve() in {path.resolve() for path in inputs}:
         raise SettingsError(f"{target} is an input of this run; export to another file")
-
-
-class _PlannedInput:
-    """The input files of a plan, as they were when it was made."""
-
-    def __init__(self, plan: Plan) -> None:
-        """Find the files and the columns that they have together.
-
-        Raises:
-            SettingsError: one is gone or has changed, or their columns do not fit together.
-        """
-        self._files = plan.files
-        if not plan.files:
-            self.schema = pa.schema([])
-            return
-        self._store, names = expand_input(plan.input_uri)
-        present = set(names)
-        for file in plan.files:
-            if file.key not in present or self._store.fingerprint(file.key) != file.fingerprint:
-                what = "has changed since" if file.key in present else "is gone, it was there when"
-                raise SettingsError(
-                    f"{plan.input_uri}: {file.key} {what} the run was planned\n"
-                    "  run the job again, or export without the input's columns: --without-input"
-                )
-        self.schema = self._common_schema()
-
-    def _common_schema(self) -> pa.Schema:
-        found: list[pa.Schema] = []
-        for file in self._files:
-            if file.fault is None:
-                with self._store.open_read(file.key) as source:
-                    schema = ParquetInput(source).schema
-                twice = {name for name in schema.names if schema.names.count(name) > 1}
-                if twice:
-                    raise SettingsError(f"{file.key} has more than one column {sorted(twice)}")
-                found.append(schema.remove_metadata())
-        try:
-            common = pa.unify_schemas(found, promote_options="permissive")
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise SettingsError(f"the columns of the input files do not fit: {error}") from error
-        return pa.schema([field.with_nullable(nullable=True) for field in common])
-
-    def beside(self, outcomes: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-        """Yield the input's rows, a few thousand at a time, each with the place of its first.
-
-        Raises:
-            VerificationError: the outcomes are not those of these rows.
-        """
-        start = 0
-        for file in self._files:
-            first = start
-            for rows in self._rows(file):
-                here = outcomes.slice(start, rows.num_rows)
-                numbers = list(range(start - first, start - first + rows.num_rows))
-                expected = [None] if file.fault is not None else numbers
-                if here["row"].to_pylist() != expected or set(here["file"].to_pylist()) != {
-                    file.key
-                }:
-                    raise VerificationError(f"{file.key}: outcomes are not those of its rows")
-                yield start, rows
-                start += rows.num_rows
-
-    def _rows(self, file: InputFile) -> Iterator[pa.Table]:
-        """Yield the planned rows of a file; one row of nulls for a file that was unreadable."""
-        if file.fault is not None:
-            yield pa.Table.from_arrays(
-                [pa.nulls(1, field.type) for field in self.schema], schema=self.schema
-            )
-            return
-        left = file.num_rows or 0
-        try:
-            with self._store.open_read(file.key) as source:
-                opened = ParquetInput(source)
-                for batch in opened.batches(opened.schema.names):
-                    if left <= 0:
-                        return
-                    yield self._fitted(batch.slice(0, left))
-                    left -= batch.num_rows
-        except UnreadableFileError as error:
-            raise SettingsError(
-                f"{file.key}: a column that the job does not use cannot be read: {error}\n"
-                "  export without the input's columns: --without-input"
-            ) from error
-
-    def _fitted(self, batch: pa.RecordBatch) -> pa.Table:
-        columns = [
-            batch.column(field.name).cast(field.type)
-            if field.name in batch.schema.names
-            else pa.nulls(batch.num_rows, field.type)
-            for field in self.schema
-        ]
-        return pa.Table.from_arrays(columns, schema=self.schema)

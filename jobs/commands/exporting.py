@@ -8,7 +8,7 @@ from jobs.commands.texts import count
 from schemas.errors import SettingsError
 
 
-def export_run(uri: str, target: str, *, with_input: bool) -> Ending:
+def export_run(uri: str, target: str, *, with_input: bool, is_long: bool) -> Ending:
     """Write the run at `uri`, or the current run of the output there, to the file `target`.
 
     Raises:
@@ -20,7 +20,12 @@ def export_run(uri: str, target: str, *, with_input: bool) -> Ending:
 
     if "://" in target:
         raise SettingsError(f"--to {target}: export writes a local file; copy it from there")
-    report = export(open_store(uri), Path(target).absolute(), with_input=with_input)
+    report = export(
+        open_store(uri),
+        Path(target).absolute(),
+        with_input=with_input,
+        form="long" if is_long else "wide",
+    )
     told = (
         f"{count(report.num_rows)} rows ({count(report.num_generations)} generations, "
         f"{count(report.num_rejects)} rejects) in {report.path}\n"
