@@ -21,6 +21,7 @@ _DETAILS = (
     ("num_steps", "engine steps", "{:,.0f}"),
     ("min_steps", "least possible steps", "{:,.0f}"),
     ("idle_fraction", "idle share of generate time", "{:.1%}"),
+    ("tail_idle_fraction", "idle share after the last request went in", "{:.1%}"),
     ("tail_fraction", "tail share", "{:.1%}"),
     ("fraction_of_limit", "fraction of the device's limit", "{:.2f}"),
     ("plan_s", "planning, sealing, lineage (s)", "{:.2f}"),

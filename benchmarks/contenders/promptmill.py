@@ -16,10 +16,11 @@ from benchmarks.contenders.task import STARTED_S, Measured, Task, read_task, wri
 from benchmarks.steps import min_steps, tail_fraction
 from jobs.settings import read_settings
 from jobs.tools import tools_for
+from pipelines.attempt_log import read_attempts
 from pipelines.engines import Engine
-from pipelines.ledger import attempt_ends
 from pipelines.run import run
 from pipelines.storage import open_store
+from schemas.commits import AttemptEnd
 from schemas.job_spec import parse_job
 from schemas.requests import EngineFacts, Poll, StepStats
 from schemas.runs import RunReport
@@ -47,21 +48,18 @@ class WatchedEngine:
 
 
 class Watch:
-    """Opens engines, waits until they are loaded, and knows how long that took."""
+    """Opens engines, and waits until they are loaded before anything else is done."""
 
     def __init__(self, open_engine: Callable[..., Engine]) -> None:
         """Open engines with `open_engine`."""
         self._open_engine = open_engine
-        self.load_s = 0.0
         self.engines: list[WatchedEngine] = []
 
     def open(self, *given: Any, **named: Any) -> Engine:  # noqa: ANN401 (the tools' own)
         """Return a loaded engine."""
-        began_s = time.monotonic()
         engine = WatchedEngine(self._open_engine(*given, **named))
         self.engines.append(engine)
         _ = engine.facts
-        self.load_s += time.monotonic() - began_s
         return engine  # type: ignore[return-value]
 
 
@@ -76,16 +74,17 @@ def main() -> None:
     ended_s = time.monotonic()
     if report.num_rejects:
         raise SystemExit(f"{report.num_rejects} rows were rejected: {report.rejects_by_code}")
+    (bill,) = read_attempts(open_store(report.run_uri)).ends
     write_measured(
         task,
         Measured(
-            load_s=began_s - STARTED_S + watch.load_s,
-            seconds=ended_s - began_s - watch.load_s,
+            load_s=began_s - STARTED_S + bill.load_s,
+            seconds=ended_s - began_s - bill.load_s,
             num_prompt_tokens=report.num_prompt_tokens,
             num_cached_tokens=report.num_cached_tokens,
             num_output_tokens=report.num_output_tokens,
             answers=_answers(task, report),
-            details=_details(watch, report),
+            details=_details(watch.engines, report, bill),
         ),
     )
 
@@ -103,12 +102,14 @@ def _answers(task: Task, report: RunReport) -> dict[str, str]:
     }
 
 
-def _details(watch: Watch, report: RunReport) -> dict[str, float | None]:
+def _details(
+    engines: list[WatchedEngine], report: RunReport, bill: AttemptEnd
+) -> dict[str, float | None]:
     """Return what only promptmill knows of its run."""
-    steps = [step for engine in watch.engines for step in engine.steps]
-    lengths = [length for engine in watch.engines for length in engine.output_lengths]
-    (bill,) = attempt_ends(open_store(report.run_uri))
-    facts: EngineFacts = watch.engines[0].facts
+    steps = [step for engine in engines for step in engine.steps]
+    lengths = [length for engine in engines for length in engine.output_lengths]
+    facts: EngineFacts = engines[0].facts
+    generate_s = bill.wall_s - bill.load_s
     lineage = pl.read_parquet(f"{report.run_uri}/lineage.parquet")
     return {
         "num_steps": len(steps),
@@ -118,8 +119,9 @@ def _details(watch: Watch, report: RunReport) -> dict[str, float | None]:
             max_num_seqs=facts.max_num_seqs,
             max_num_batched_tokens=int(facts.settings["max_num_batched_tokens"]),
         ),
-        "plan_s": _plan_s(report, watch),
-        "idle_fraction": bill.idle_s / (bill.wall_s - bill.load_s),
+        "plan_s": report.wall_s - bill.wall_s,
+        "idle_fraction": bill.idle_s / generate_s,
+        "tail_idle_fraction": bill.tail_idle_s / generate_s,
         "tail_fraction": tail_fraction(steps),
         "num_preemptions": sum(step.num_preemptions for step in steps),
         "num_requests": report.num_requests,
@@ -127,11 +129,6 @@ def _details(watch: Watch, report: RunReport) -> dict[str, float | None]:
         "forecast_error": report.forecast_error,
         "fraction_of_limit": _mean(lineage, "fraction_of_limit"),
     }
-
-
-def _plan_s(report: RunReport, watch: Watch) -> float:
-    """Return the seconds before and after generation: planning, sealing, lineage."""
-    return report.wall_s - watch.load_s - report.generate_s
 
 
 def _mean(lineage: pl.DataFrame, column: str) -> float | None:

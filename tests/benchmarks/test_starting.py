@@ -1,4 +1,5 @@
 import dataclasses
+import importlib
 import sys
 from pathlib import Path
 
@@ -42,3 +43,8 @@ def test_a_plain_environment_holds_no_engine_settings(monkeypatch):
         monkeypatch.setenv(name, value)
 
     assert not settings.keys() & plain_environment().keys()
+
+
+@pytest.mark.parametrize("script", sorted({one.script for one in BY_NAME.values()}))
+def test_the_script_of_every_contender_finds_what_it_imports(script):
+    assert importlib.import_module(f"benchmarks.contenders.{script}").main
