@@ -80,9 +80,10 @@ def amounts(progress: Progress) -> list[str]:
 
 def speeds(progress: Progress) -> list[str]:
     """Return what is known of tokens/s, latencies, memory, cost so far and time left."""
-    known: list[str] = []
+    left = [] if progress.eta_s is None else [f"{seconds(progress.eta_s)} left"]
     if progress.phase != "generate":
-        return known
+        return left
+    known: list[str] = []
     for name, value, text in (
         ("", progress.tokens_per_s, rate),
         ("TTFT ", progress.ttft_s, seconds),
@@ -94,9 +95,7 @@ def speeds(progress: Progress) -> list[str]:
         known.append(f"{size(progress.memory_bytes)} memory")
     if progress.usd > 0:
         known.append(usd(progress.usd))
-    if progress.eta_s is not None:
-        known.append(f"{seconds(progress.eta_s)} left")
-    return known
+    return known + left
 
 
 def line(progress: Progress) -> str:

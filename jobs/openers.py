@@ -10,6 +10,7 @@ from pipelines import devices
 from pipelines.engine_records import add_start, read_record
 from pipelines.engines import EchoEngine, Engine, open_vllm
 from pipelines.engines.settings import EngineSettings
+from pipelines.engines.vllm_engine import START_TIMEOUT_S
 from pipelines.tools import EngineNeed
 from schemas.engine_records import EngineStart
 from schemas.requests import EngineFacts
@@ -50,7 +51,14 @@ class VllmOpener:
     def open(self, need: EngineNeed, settings: EngineSettings | None) -> Engine:
         """See `Opener.open`."""
         chosen = settings or self.choose(need)
-        return open_vllm(need.checkpoint, chosen, environment=os.environ, log=self._log)
+        within_s = START_TIMEOUT_S if need.ready_within_s is None else need.ready_within_s
+        return open_vllm(
+            need.checkpoint,
+            chosen,
+            environment=os.environ,
+            log=self._log,
+            start_timeout_s=min(START_TIMEOUT_S, within_s),
+        )
 
     def started(
         self, need: EngineNeed, settings: EngineSettings | None, facts: EngineFacts

@@ -17,6 +17,7 @@ def progress_line(progress: Progress) -> str:
             pieces = ["planning", *_rows(progress)]
         case "load":
             pieces = ["starting the engine", *_batches(progress), *_rows(progress)]
+            pieces += _left(progress)
         case "generate":
             pieces = [*_batches(progress), *_rows(progress), *_speed(progress)]
         case "seal":
@@ -41,6 +42,10 @@ def _speed(progress: Progress) -> Iterator[str]:
         yield f"{progress.tokens_per_s:,.0f} tok/s"
     if progress.usd > 0:
         yield f"${progress.usd:.2f}" if progress.usd >= 0.1 else f"${progress.usd:.4f}"
+    yield from _left(progress)
+
+
+def _left(progress: Progress) -> Iterator[str]:
     if progress.eta_s is not None:
         yield f"{_long_time(progress.eta_s)} left"
 

@@ -15,6 +15,7 @@ import dagster as dg
 from jobs.progress_lines import progress_line
 from jobs.settings import Settings, engine_kind
 from schemas.errors import PromptmillError, TryElsewhereError
+from schemas.forecasts import Forecast
 from schemas.runs import Progress
 
 if TYPE_CHECKING:
@@ -51,9 +52,17 @@ class Machine(dg.ConfigurableResource["Machine"]):
         return tools_for(
             settings,
             on_progress=ProgressLog(context.log.info),
+            on_forecast=lambda forecast: _log_forecast(context, forecast),
             on_note=context.log.info,
             dagster_run_id=context.run.run_id,
         )
+
+
+def _log_forecast(context: dg.AssetExecutionContext, forecast: Forecast) -> None:
+    from jobs.commands.texts import told
+
+    log = context.log.info if forecast.warning is None else context.log.warning
+    log("\n".join(told(forecast)))
 
 
 class ProgressLog:

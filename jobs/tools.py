@@ -11,6 +11,7 @@ from pipelines import devices, models, quantize
 from pipelines.tools import Tools
 from schemas.checkpoints import Checkpoint, Weights
 from schemas.errors import SettingsError
+from schemas.forecasts import Forecast
 from schemas.job_spec import JobSpec
 from schemas.runs import Progress
 
@@ -21,6 +22,7 @@ def tools_for(
     engine: EngineKind | None = None,
     pool: EnginePool | None = None,
     on_progress: Callable[[Progress], None] = lambda _progress: None,
+    on_forecast: Callable[[Forecast], None] = lambda _forecast: None,
     on_note: Callable[[str], None] = lambda _note: None,
     engine_log: Path | None = None,
     dagster_run_id: str | None = None,
@@ -50,6 +52,7 @@ def tools_for(
         open_engine=engines.lend,
         engine=kind,
         on_progress=on_progress,
+        on_forecast=on_forecast,
         dagster_run_id=dagster_run_id,
     )
 

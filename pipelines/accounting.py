@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from pipelines.meter import Meter, Tail
 from schemas.commits import AttemptUse
-from schemas.errors import StoppedByLimitError
 from schemas.requests import EngineFacts, Poll, StepStats
 
 
@@ -29,6 +28,7 @@ class Spent:
     num_restarts: int = 0
     num_rows: int = 0
     num_batches: int = 0
+    num_steps: int = 0
     num_cached_tokens: int = 0
     num_output_tokens: int = 0
     meter: Meter = field(default_factory=Meter)
@@ -59,6 +59,12 @@ class Spent:
     def generate_s(self) -> float:
         """Wall seconds in which an engine was ready."""
         return max(0.0, self.wall_s - self.load_s)
+
+    @property
+    def num_tokens(self) -> int:
+        """Prompt and output tokens done, cached ones too."""
+        done = self.meter.all
+        return done.num_prefill_tokens + done.num_decode_tokens + self.num_cached_tokens
 
     @property
     def idle_s(self) -> float:
@@ -111,33 +117,6 @@ class Spent:
     @property
     def _not_busy_s(self) -> float:
         return self.wall_s - self.load_s - self.meter.busy_s
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
-    """When an attempt must stop; None for no bound.
-
-    The deadline counts from `started_s` (monotonic), when the run was asked for: planning and
-    loading are part of it.
-    """
-
-    started_s: float
-    usd_per_device_hour: float = 0.0
-    max_usd: float | None = None
-    deadline_s: float | None = None
-
-    def check(self, spent: Spent) -> None:
-        """Return while there is money and time left.
-
-        Raises:
-            StoppedByLimitError: there is none; finished batches are committed, a re-run resumes.
-        """
-        usd = spent.usd(self.usd_per_device_hour)
-        if self.max_usd is not None and usd >= self.max_usd:
-            raise StoppedByLimitError(f"limits.max_usd: {usd:.4f} of {self.max_usd} USD are spent")
-        passed_s = time.monotonic() - self.started_s
-        if self.deadline_s is not None and passed_s >= self.deadline_s:
-            raise StoppedByLimitError(f"limits.deadline: {passed_s:.0f} s have passed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ it is found; everything else waits behind.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -16,6 +16,7 @@ from pipelines.asking import Asking, row_sampling
 from pipelines.plan_parts import BatchRows
 from pipelines.row_prompts import prompts_of
 from schemas.errors import EngineDiedError
+from schemas.plans import PlannedBatch
 from schemas.prompts import Fault
 from schemas.requests import Answer, EngineFacts, EngineRequest, SamplingSettings
 
@@ -67,10 +68,17 @@ class Feed:
     """Requests of pending batches, in plan order, within a window."""
 
     def __init__(
-        self, batches: Iterator[BatchRows], asking: Asking, sampling: SamplingSettings
+        self,
+        batches: Iterator[BatchRows],
+        asking: Asking,
+        sampling: SamplingSettings,
+        *,
+        may_begin: Callable[[PlannedBatch], bool] = lambda _batch: True,
     ) -> None:
-        """Feed these batches; they are read as they are needed."""
+        """Feed these batches; they are read as they are needed, and begun if they may be."""
         self._batches = batches
+        self._may_begin = may_begin
+        self._next: BatchRows | None = None
         self._asking = asking
         self.first_asks = asking.first_asks
         self._sampling = sampling
@@ -82,6 +90,7 @@ class Feed:
         self._tries: Counter[int] = Counter()
         self._suspects: list[list[tuple[EngineRequest, _Place]]] = []
         self._is_exhausted = False
+        self.is_held = False
         self._num_answered = 0
         self._is_fresh = True
         self._is_alone_in_fresh = False
@@ -91,8 +100,9 @@ class Feed:
 
     @property
     def is_done(self) -> bool:
-        """Whether everything was asked and answered."""
-        return self._is_exhausted and not (self._waiting or self._in_engine or self._suspects)
+        """Whether everything that was begun is answered, and no more is to be begun."""
+        is_over = self._is_exhausted or self.is_held
+        return is_over and not (self._waiting or self._in_engine or self._suspects)
 
     @property
     def num_in_engine(self) -> int:
@@ -205,10 +215,17 @@ class Feed:
         return batch
 
     def _read_batch(self) -> bool:
-        """Read the next batch into the queue; false where there is none."""
-        cut = next(self._batches, None)
+        """Read the next batch into the queue; false where there is none, or it must not begin.
+
+        One that is held back is asked for again: what is left may come to be enough for it.
+        """
+        cut = self._next or next(self._batches, None)
         if cut is None:
             self._is_exhausted = True
+            return False
+        self.is_held = cut.batch.num_requests > 0 and not self._may_begin(cut.batch)
+        self._next = cut if self.is_held else None
+        if self.is_held:
             return False
         batch = OpenBatch(
             group=self._next_group,

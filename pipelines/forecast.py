@@ -5,7 +5,7 @@ what the device can do at most. Both say how wide they are.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from pipelines.attempt_log import read_attempts
@@ -134,7 +134,8 @@ def by_history(
     )
     seconds = [history.load_s + one for one in busy]
     price = history.num_devices * usd_per_device_hour / 3600
-    return _forecast(basis, seconds, price, num_output)
+    known = _forecast(basis, seconds, price, num_output)
+    return replace(known, is_from_history=True, load_s=history.load_s, busy_s=busy[0])
 
 
 def by_size(
@@ -168,7 +169,8 @@ def by_size(
         f"{REACHED_FRACTION:.0%} of {operations_per_s / _T:,.1f} T operations/s, "
         f"wrong by up to a factor of {SIZE_FACTOR:g}"
     )
-    return _forecast(basis, seconds, usd_per_device_hour / 3600, num_output)
+    guessed = _forecast(basis, seconds, usd_per_device_hour / 3600, num_output)
+    return replace(guessed, load_s=LOAD_S, busy_s=busy)
 
 
 def _current_runs(outputs: Iterable[Store]) -> Iterable[Store]:

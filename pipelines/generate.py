@@ -10,14 +10,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from pipelines.accounting import Budget, Spent, Telling
+from pipelines.accounting import Spent, Telling
 from pipelines.answered import AnsweredBatch
 from pipelines.asking import Asking
 from pipelines.engines import Engine
 from pipelines.feed import Feed, OpenBatch, Window
+from pipelines.limits import Gate
 from pipelines.plan_parts import BatchRows
 from schemas.commits import Commit
-from schemas.errors import EngineDiedError
+from schemas.errors import EngineDiedError, StoppedByLimitError
+from schemas.plans import PlannedBatch
 from schemas.requests import SamplingSettings
 
 _POLL_S = 0.5
@@ -36,7 +38,7 @@ def generate(
     *,
     epoch: int,
     spent: Spent,
-    budget: Budget,
+    gate: Gate,
     on_progress: Callable[[Telling], None] = lambda _telling: None,
 ) -> None:
     """Answer the requests of `batches` and publish each batch; `spent` keeps the books.
@@ -45,11 +47,18 @@ def generate(
     this ends, every batch that had finished is published, and no engine is left running.
 
     Raises:
-        StoppedByLimitError: the budget was reached; what is unfinished is still pending.
+        StoppedByLimitError: no further batch fits into a limit; what is unfinished is pending.
         EngineDiedError: engines died at three starts in a row, or too often.
     """
-    feed = Feed(_ahead(batches), asking, sampling)
-    work = _Work(feed, open_engine, publish, epoch, spent, budget, on_progress)
+
+    def may_begin(batch: PlannedBatch) -> bool:
+        is_begun = gate.may_begin(batch, time.monotonic())
+        if is_begun:
+            gate.begun(batch)
+        return is_begun
+
+    feed = Feed(_ahead(batches), asking, sampling, may_begin=may_begin)
+    work = _Work(feed, open_engine, publish, epoch, spent, gate, on_progress)
     try:
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="commit") as writer:
             work.run(writer)
@@ -77,7 +86,7 @@ class _Work:
         publish: Callable[[AnsweredBatch], Commit],
         epoch: int,
         spent: Spent,
-        budget: Budget,
+        gate: Gate,
         on_progress: Callable[[Telling], None],
     ) -> None:
         self._feed = feed
@@ -85,7 +94,7 @@ class _Work:
         self._publish = publish
         self._epoch = epoch
         self.spent = spent
-        self._budget = budget
+        self._gate = gate
         self._on_progress = on_progress
         self._engine: Engine | None = None
         self._commits: deque[tuple[Future[Commit], float]] = deque()
@@ -94,24 +103,28 @@ class _Work:
         self._published_s = 0.0
 
     def run(self, writer: ThreadPoolExecutor) -> None:
-        """Feed until everything is answered, and wait for the commits."""
+        """Feed until everything is answered, end the engine, and wait for the commits.
+
+        In this order: while the last batches are written no device is held.
+        """
         try:
             while not self._feed.is_done:
                 self._round(writer)
+            if self._feed.is_held:
+                raise StoppedByLimitError(self._gate.said(time.monotonic()))
         finally:
+            self._end_engine()
             self._reap(max_waiting=0)
 
     def close(self) -> None:
-        """Stop the engine and close the books: steps that no commit of ours holds are wasted."""
-        if self._engine is not None:
-            self._engine.close()
-        self.spent.tick()
+        """Close the books: steps that no commit of ours holds are wasted."""
+        self._end_engine()
         busy_s = self.spent.meter.busy_s
         self.spent.wasted_s = max(0.0, busy_s - self._published_s / self.spent.num_devices)
 
     def _round(self, writer: ThreadPoolExecutor) -> None:
         """Feed, take what came back, and hand on the batches that are complete by it."""
-        self._budget.check(self.spent)
+        self._gate.check(time.monotonic())
         try:
             if self._engine is None and self._feed.has_requests():
                 self._start_engine()
@@ -138,6 +151,13 @@ class _Work:
             self._deaths_at_start = 0
         finally:
             self.spent.load_s += max(load_s, time.monotonic() - asked_s)
+            self.spent.tick()
+
+    def _end_engine(self) -> None:
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+            self.spent.tick()
 
     def _exchange(self, writer: ThreadPoolExecutor) -> None:
         """Submit what there is room for, and take steps and answers."""
@@ -150,8 +170,9 @@ class _Work:
         self.spent.tail.note(time.monotonic(), is_dry=self._feed.is_dry)
         if not self._feed.num_in_engine:
             return
-        poll = self._engine.poll(_POLL_S)
+        poll = self._engine.poll(self._gate.waits_s(time.monotonic(), _POLL_S))
         self.spent.tick()
+        self.spent.num_steps += len(poll.steps)
         for step in poll.steps:
             self.spent.add(step)
         for answer in poll.answers:
@@ -169,10 +190,7 @@ class _Work:
         Raises:
             EngineDiedError: this one, where a further engine would only die again.
         """
-        if self._engine is not None:
-            self._engine.close()
-            self._engine = None
-        self.spent.tick()
+        self._end_engine()
         self.spent.num_restarts += 1
         self._deaths_at_start += 1
         self._deaths_without_answer += 1
@@ -201,13 +219,19 @@ class _Work:
             first_asks=self._feed.first_asks,
             tries=tuple(batch.tries),
             use=use,
-            so_far=self.spent.so_far(self._budget.usd_per_device_hour),
+            so_far=self.spent.so_far(self._gate.usd_per_device_hour),
             first_step_at=batch.first_step_at,
             facts=self.spent.facts if batch.cut.batch.num_requests else None,
         )
         self.spent.num_rows += batch.cut.batch.num_rows
         self.spent.num_batches += 1
-        self._commits.append((writer.submit(self._publish, answered), use.device_s))
+        self._commits.append((writer.submit(self._publish_timed, answered), use.device_s))
+
+    def _publish_timed(self, answered: AnsweredBatch) -> Commit:
+        started = time.monotonic()
+        commit = self._publish(answered)
+        self._gate.committed(time.monotonic() - started)
+        return commit
 
     def _reap(self, *, max_waiting: int) -> None:
         """Take the results of finished commits; wait while more than `max_waiting` are not.

@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable, Collection
 
 from pipelines.accounting import Telling
+from pipelines.pace import Pace
+from schemas.forecasts import Forecast
 from schemas.plans import Plan
 from schemas.runs import Progress
 
@@ -22,7 +24,7 @@ class ProgressMeter:
         self._num_batches_total = 0
         self._num_rows_reused = 0
         self._num_batches_reused = 0
-        self._tokens_left = 0
+        self._pace = Pace.of((), None)
         self._ttft: list[float] = []
         self._tpot: list[float] = []
         self._next_s = 0.0
@@ -33,15 +35,15 @@ class ProgressMeter:
         if self._is_due():
             self._show(Progress(phase="plan", num_rows=self._num_planned, num_rows_total=None))
 
-    def planned(self, plan: Plan, reused: Collection[str]) -> None:
-        """Note the plan, and which of its batches are done already."""
+    def planned(self, plan: Plan, reused: Collection[str], forecast: Forecast | None) -> None:
+        """Note the plan, which of its batches are done already, and what the rest may take."""
         done = [batch for batch in plan.batches if batch.batch_id in reused]
         pending = [batch for batch in plan.batches if batch.batch_id not in reused]
         self._num_rows_total = plan.num_rows
         self._num_batches_total = len(plan.batches)
         self._num_rows_reused = sum(batch.num_rows for batch in done)
         self._num_batches_reused = len(done)
-        self._tokens_left = sum(b.num_prompt_tokens + b.predicted_output_tokens for b in pending)
+        self._pace = Pace.of(pending, forecast)
         self._show(
             Progress(
                 phase="load",
@@ -49,6 +51,7 @@ class ProgressMeter:
                 num_rows_total=plan.num_rows,
                 num_batches=len(done),
                 num_batches_total=len(plan.batches),
+                eta_s=forecast.seconds if forecast else None,
             )
         )
 
@@ -60,11 +63,7 @@ class ProgressMeter:
         if not self._is_due():
             return
         seconds = spent.generate_s
-        total = (
-            spent.meter.all.num_prefill_tokens
-            + spent.meter.all.num_decode_tokens
-            + spent.num_cached_tokens
-        )
+        total = spent.num_tokens
         rate = total / seconds if seconds > 0 and total else None
         last = poll.steps[-1] if poll.steps else None
         self._show(
@@ -82,7 +81,7 @@ class ProgressMeter:
                 kv_usage_fraction=last.kv_usage_fraction if last else None,
                 num_running=last.num_running if last else 0,
                 usd=spent.usd(self._price),
-                eta_s=max(0.0, self._tokens_left - total) / rate if rate else None,
+                eta_s=self._pace.left_s(spent),
             )
         )
 

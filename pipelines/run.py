@@ -3,11 +3,12 @@
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 
-from pipelines.accounting import Budget, Spent
+from pipelines.accounting import Spent
 from pipelines.asking import Asking
+from pipelines.bill import bill_of
 from pipelines.chat import ChatTokenizer, load
 from pipelines.commit import commit, end_attempt, make_current, open_attempt, seal
 from pipelines.earlier import earlier_answers, earlier_outputs
@@ -16,7 +17,9 @@ from pipelines.generate import generate
 from pipelines.identity import identify, input_uri, output_uri
 from pipelines.ingest import InputFiles, find_input, ingest
 from pipelines.ledger import committed_batches, current_pointer, written_manifest
+from pipelines.limits import Budget, Gate
 from pipelines.outcomes import OutcomeWriter
+from pipelines.pace import Pace
 from pipelines.plan import plan
 from pipelines.plan_parts import read_batches, written_plan
 from pipelines.prediction import Prediction, fixed_lengths
@@ -29,7 +32,7 @@ from pipelines.tools import EngineNeed, Tools
 from pipelines.trace import trace
 from schemas.checkpoints import Checkpoint
 from schemas.commits import Attempt, AttemptEnd, Current
-from schemas.errors import SettingsError
+from schemas.errors import SettingsError, StoppedByLimitError
 from schemas.forecasts import Forecast
 from schemas.job_spec import JobSpec
 from schemas.plans import Plan, PlannedBatch
@@ -57,10 +60,11 @@ def run(
     reused = committed_batches(work.store)
     if manifest is None:
         made = written_plan(work.store) or make_plan(work)
-        work.progress.planned(made, reused)
         pending = [batch for batch in made.batches if batch.batch_id not in reused]
-        if pending:
-            forecast = expect(work, pending)
+        forecast = expect(work, pending) if pending else None
+        work.progress.planned(made, reused, forecast)
+        if forecast is not None:
+            work.tools.on_forecast(forecast)
             answer(work, made, pending, forecast)
         manifest = seal(work.store, made)
     trace(work.store, manifest)
@@ -191,19 +195,45 @@ def _prediction(work: Work) -> Prediction:
 
 def expect(work: Work, pending: Sequence[PlannedBatch]) -> Forecast:
     """Return what these batches are expected to take, before an engine is started."""
-    return forecast_of(
+    forecast = forecast_of(
         pending,
         earlier_outputs(work.job, work.output, work.tools.open_output),
         work.checkpoint,
         engine=work.tools.engine,
         usd_per_device_hour=work.job.price.usd_per_device_hour,
     )
+    return budget_of(work).warned(forecast, time.monotonic())
 
 
-def answer(
-    work: Work, made: Plan, pending: Sequence[PlannedBatch], forecast: Forecast | None
+def budget_of(work: Work) -> Budget:
+    """Return what the job's limits leave to this attempt."""
+    limits = work.job.limits
+    return Budget(
+        usd_per_device_hour=work.job.price.usd_per_device_hour,
+        started_s=work.started_s,
+        max_usd=limits.max_usd,
+        deadline_s=limits.deadline_s,
+        earlier_usd=0.0 if limits.max_usd is None else bill_of(work.store).usd.held,
+    )
+
+
+def answer(work: Work, made: Plan, pending: Sequence[PlannedBatch], forecast: Forecast) -> None:
+    """Generate and commit these batches, as one attempt.
+
+    Raises:
+        StoppedByLimitError: says what is done, and what the rest would need.
+    """
+    gate = Gate(budget_of(work), Pace.of(pending, forecast), forecast.load_s, work.spent)
+    try:
+        _generate(work, made, pending, forecast, gate)
+    except StoppedByLimitError as stop:
+        rest = gate.rest(made, committed_batches(work.store))
+        raise StoppedByLimitError(f"{stop}; {rest}") from None
+
+
+def _generate(
+    work: Work, made: Plan, pending: Sequence[PlannedBatch], forecast: Forecast, gate: Gate
 ) -> None:
-    """Generate and commit these batches, as one attempt."""
     job, store = work.job, work.store
     with _attempt(work, forecast) as attempt:
         writer = OutcomeWriter(
@@ -218,18 +248,18 @@ def answer(
         )
         generate(
             read_batches(store, made, pending),
-            lambda: work.tools.open_engine(engine_need(work, made, pending, forecast)),
+            lambda: work.tools.open_engine(
+                replace(
+                    engine_need(work, made, pending, forecast),
+                    ready_within_s=gate.left_s(time.monotonic()),
+                )
+            ),
             work.asking,
             job.sampling.settings(),
             lambda done: commit(store, writer.outcome(done), epoch=attempt.epoch),
             epoch=attempt.epoch,
             spent=work.spent,
-            budget=Budget(
-                usd_per_device_hour=job.price.usd_per_device_hour,
-                started_s=work.started_s,
-                max_usd=job.limits.max_usd,
-                deadline_s=job.limits.deadline_s,
-            ),
+            gate=gate,
             on_progress=work.progress.generating,
         )
 
@@ -248,7 +278,7 @@ def engine_need(
 
 
 @contextmanager
-def _attempt(work: Work, forecast: Forecast | None) -> Generator[Attempt]:
+def _attempt(work: Work, forecast: Forecast) -> Generator[Attempt]:
     """Open an attempt, and put its bill when it ends, however it ends."""
     attempt = open_attempt(work.store, dagster_run_id=work.tools.dagster_run_id, forecast=forecast)
     outcome = "interrupted"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pipelines.engines import Engine
 from pipelines.storage import Store, open_store
 from schemas.checkpoints import Checkpoint
+from schemas.forecasts import Forecast
 from schemas.job_spec import JobSpec
 from schemas.runs import Progress
 from schemas.workloads import Workload
@@ -17,7 +18,8 @@ class EngineNeed:
 
     No request is longer than `context_length` tokens, prompt and output together. `workload` is
     what waits for it, None where that is not known. `forecast_s` are the seconds of engine steps
-    that are expected, None where nobody made a forecast.
+    that are expected, None where nobody made a forecast. After `ready_within_s` seconds there is no
+    time left to use it, None: no limit.
     """
 
     job: JobSpec
@@ -25,6 +27,7 @@ class EngineNeed:
     context_length: int
     workload: Workload | None = None
     forecast_s: float | None = None
+    ready_within_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,4 +44,5 @@ class Tools:
     engine: str
     open_output: Callable[[str], Store] = open_store
     on_progress: Callable[[Progress], None] = lambda _progress: None
+    on_forecast: Callable[[Forecast], None] = lambda _forecast: None
     dagster_run_id: str | None = None

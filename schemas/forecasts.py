@@ -11,7 +11,8 @@ class Forecast:
     start (`load_s`) over its steps (`busy_s`) and what is idle between and after them to its
     end. Planning is not in them: it is done when the forecast is made. `low_…` to `high_…` is
     an interval in which nine of ten outcomes are expected to lie, where the basis is an earlier
-    run; without one it is as wide as the guess. `basis` says from what, or why there is none.
+    run; without one it is as wide as the guess. `basis` says from what, or why there is none,
+    `warning` that a limit of the job will end the run before its end.
     """
 
     basis: str
@@ -26,6 +27,7 @@ class Forecast:
     low_usd: float | None = None
     high_usd: float | None = None
     output_tokens: int | None = None
+    warning: str | None = None
 
 
 def error_fraction(came: float, expected: float | None) -> float | None:

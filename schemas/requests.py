@@ -123,6 +123,7 @@ class EngineFacts:
     """What an engine is, once it is ready; all of it goes into the lineage.
 
     `kv_capacity_tokens` bounds prompt + output of all running sequences; None: unbounded.
+    `close_s` is how long ending it takes at most.
     `settings` are the engine's own, as text by name. `memory_bytes` is what its process
     holds of the device's (or machine's) memory after loading. `roofline` is the model's shape
     and the limits of one device, None where one of them is not known.
@@ -137,6 +138,7 @@ class EngineFacts:
     kv_capacity_tokens: int | None
     load_s: float
     memory_bytes: int | None
+    close_s: float = 0.0
     is_gpu: bool = False
     roofline: Roofline | None = None
     settings: dict[str, str] = field(default_factory=dict)

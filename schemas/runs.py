@@ -30,7 +30,7 @@ class Progress:
     """How a run goes, now. Rates are of this attempt; None until they are known.
 
     `phase` is what it does; rows count generations and rejects, committed or finished.
-    `eta_s` is seconds left, by the tokens left and the rate so far.
+    `eta_s` is seconds left, by the forecast at first, by the rate so far later.
     """
 
     phase: Literal["plan", "load", "generate", "seal"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from jobs.commands.choice import Choice, chosen_job
 from jobs.commands.ending import Ending, printable
 from jobs.commands.explaining import Explained, explained, with_settings
-from jobs.commands.texts import codes, count, pairs, seconds, usd
+from jobs.commands.texts import codes, count, pairs, told
 from jobs.display import display
 from jobs.settings import read_settings
 
@@ -85,7 +85,7 @@ def _ending(
         for text in bars(found.histogram):
             console.print(f"  {text}", soft_wrap=True)
         console.print()
-        for text in _told(expected):
+        for text in told(expected):
             console.print(text, soft_wrap=True)
 
     return Ending(fields=fields, show=show)
@@ -128,14 +128,3 @@ def bars(histogram: "Sequence[Bar]") -> list[str]:
             f"{bar.min_tokens:>7,} to {bar.max_tokens:>7,}  {bar.num_requests:>9,} {drawn}"
         )
     return lines
-
-
-def _told(expected: "Forecast") -> list[str]:
-    if expected.seconds is None:
-        return [f"predicted: not known, {expected.basis}"]
-    took = f"{seconds(expected.low_s)} to {seconds(expected.high_s)}"
-    cost = f"{usd(expected.low_usd)} to {usd(expected.high_usd)}"
-    return [
-        f"predicted: {seconds(expected.seconds)} ({took}), {usd(expected.usd)} ({cost})",
-        f"by: {expected.basis}",
-    ]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from jobs.commands.choice import Choice, chosen_job
 from jobs.commands.ending import Ending, printable
-from jobs.commands.texts import codes, count, grid, off, pairs, percent, rate, seconds, usd
+from jobs.commands.texts import codes, count, grid, off, pairs, percent, rate, seconds, told, usd
 from jobs.display import Display, display
 from jobs.rejects import too_many_rejects
 from jobs.settings import Settings, read_settings
@@ -54,6 +54,11 @@ def run_job(choice: Choice) -> Ending:
     )
 
 
+def _tell(shown: Display, forecast: Forecast) -> None:
+    for text in told(forecast):
+        shown.note(text)
+
+
 def run_once(
     choice: Choice,
     job: JobSpec,
@@ -74,6 +79,7 @@ def run_once(
         engine=choice.engine_kind(settings),
         pool=pool,
         on_progress=shown.show,
+        on_forecast=lambda forecast: _tell(shown, forecast),
         on_note=shown.note,
         engine_log=None if pool else new_log(settings, shown),
     )

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from rich import box
 from rich.table import Table
 
+from schemas.forecasts import Forecast
+
 
 def count(number: int) -> str:
     """Return 1234567 as 1,234,567."""
@@ -84,3 +86,16 @@ def grid(columns: Sequence[str], rows: Sequence[Sequence[str]], *, num_texts: in
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def told(forecast: Forecast) -> list[str]:
+    """Return a forecast as lines: what is expected, by what, and a limit that will end it."""
+    if forecast.seconds is None:
+        return [f"predicted: not known, {forecast.basis}"]
+    took = f"{seconds(forecast.low_s)} to {seconds(forecast.high_s)}"
+    cost = f"{usd(forecast.low_usd)} to {usd(forecast.high_usd)}"
+    lines = [
+        f"predicted: {seconds(forecast.seconds)} ({took}), {usd(forecast.usd)} ({cost})",
+        f"by: {forecast.basis}",
+    ]
+    return lines if forecast.warning is None else [*lines, f"warning: {forecast.warning}"]

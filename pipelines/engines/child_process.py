@@ -31,6 +31,8 @@ ROOT = Path(__file__).resolve().parents[2]
 """Where the child finds our packages."""
 
 _LEAVE_S = 2.0
+CLOSE_S = 2 * _LEAVE_S + 1.0
+"""Ending a child takes no longer: it is asked twice, then killed; a second for the rest."""
 _SLICE_S = 0.25
 _PIPE_BYTES = 1 << 20
 

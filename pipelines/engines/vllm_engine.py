@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from pipelines.engines.child_process import ChildProcess
+from pipelines.engines.child_process import CLOSE_S, ChildProcess
 from pipelines.engines.environment import child_environment, find_preloads
 from pipelines.engines.settings import EngineSettings, engine_arguments
 from pipelines.engines.wire import answer_of, sampling_row, step_of
@@ -240,6 +240,7 @@ class VllmEngine:
             device_name=self._settings.device.name,
             num_devices=self._settings.device.num_devices,
             load_s=ready["ready_at"] - self._opened_at,
+            close_s=CLOSE_S,
             settings={**self._settings.as_text(), **ready["settings"]},
             **others,
         )
