@@ -62,6 +62,10 @@ class EnginePool:
         self._warm: _Warm | None = None
         self.num_runs_left = 0
 
+    def is_warm(self) -> bool:
+        """Return whether an engine waits that is loaded; it may still not serve the next need."""
+        return self._warm is not None
+
     def lend(self, need: EngineNeed) -> Engine:
         """Return an engine for this need: the warm one, or a new one in its place.
 

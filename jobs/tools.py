@@ -50,6 +50,7 @@ def tools_for(
         checkpoint=checkpoint,
         context_length=context_length,
         open_engine=engines.lend,
+        is_engine_warm=engines.is_warm,
         engine=kind,
         on_progress=on_progress,
         on_forecast=on_forecast,

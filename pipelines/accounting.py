@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, field
 
 from pipelines.meter import Meter, Tail
+from pipelines.step_costs import StepAdder
 from schemas.commits import AttemptUse
 from schemas.requests import EngineFacts, Poll, StepStats
 
@@ -32,6 +33,7 @@ class Spent:
     num_cached_tokens: int = 0
     num_output_tokens: int = 0
     meter: Meter = field(default_factory=Meter)
+    steps: StepAdder = field(default_factory=StepAdder)
     facts: EngineFacts | None = None
     tail: Tail = field(default_factory=Tail)
 
@@ -49,6 +51,7 @@ class Spent:
         """Note an engine step."""
         if self.meter.add(step):
             self.tail.add(step)
+            self.steps.add(step)
 
     def tick(self) -> None:
         """Bring `wall_s` up to now."""

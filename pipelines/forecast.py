@@ -4,18 +4,17 @@ The better of two sources: what earlier runs of the job took, or the size of the
 what the device can do at most. Both say how wide they are.
 """
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import median
+from statistics import NormalDist, fmean
 
-from pipelines.attempt_log import read_attempts
 from pipelines.devices import Device, describe
-from pipelines.ledger import current_run, written_manifest
+from pipelines.history import History, history_of
+from pipelines.step_costs import Requests
 from pipelines.storage import Store
 from schemas.checkpoints import Checkpoint
-from schemas.errors import VerificationError
 from schemas.forecasts import Forecast
-from schemas.lineage import BatchLineage
 from schemas.plans import PlannedBatch
 
 REACHED_FRACTION = 0.35
@@ -25,7 +24,11 @@ SIZE_FACTOR = 3.0
 """A forecast by size may be wrong by this factor, either way."""
 LOAD_S = 20.0
 """Loading took 3 s (eager) to 48 s (compiled) on that CPU."""
-_MIN_SPREAD = 0.1
+COVERAGE = 0.9
+"""The share of outcomes that an interval by earlier runs is meant to hold."""
+PRIOR_DEVIATION, PRIOR_RUNS = 0.1, 4
+"""Runs of the same work differ by a tenth (standard deviation of the logarithm) on a machine
+that others use too; that is believed as much as four runs' own differences."""
 _NUM_SEQUENCES = {"cpu": 64, "cuda": 256}
 
 _T, _G = 1e12, 1e9
@@ -44,38 +47,31 @@ _CPU_BYTES_PER_S = 40 * _G
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class History:
-    """What earlier runs of the job took, with the same weights and engine.
+class Span:
+    """Seconds: expected, and the ends of the interval."""
 
-    `tokens_per_device_s` counts prompt and output tokens per second of engine steps, at the
-    median batch and at its 10th and 90th percentile. `output_fraction` is output tokens
-    over those that were possible at most, `idle_fraction` idle over busy seconds.
-    """
-
-    num_runs: int
-    num_batches: int
-    device_name: str
-    num_devices: int
-    tokens_per_device_s: float
-    low_tokens_per_device_s: float
-    high_tokens_per_device_s: float
-    output_fraction: float
-    idle_fraction: float
-    load_s: float
+    expected: float
+    low: float
+    high: float
 
 
 def forecast_of(
     pending: Sequence[PlannedBatch],
-    outputs: Iterable[Store],
+    outputs: Sequence[Store],
     checkpoint: Checkpoint,
     *,
     engine: str,
     usd_per_device_hour: float,
+    run: Store | None = None,
 ) -> Forecast:
-    """Return what the pending batches will take: by earlier runs at `outputs`, else by size."""
+    """Return what the pending batches will take: by earlier runs at `outputs`, else by size.
+
+    What is committed of `run`, the one that they belong to, counts as an earlier run.
+    """
     if not any(batch.num_requests for batch in pending):
-        return _forecast("no request is left to be answered", [0.0, 0.0, 0.0], 0.0, 0)
-    earlier = history_of(outputs, weights_hash=checkpoint.weights_hash, engine=engine)
+        nothing = Span(expected=0.0, low=0.0, high=0.0)
+        return _forecast("no request is left to be answered", nothing, 0.0, 0)
+    earlier = history_of(outputs, weights_hash=checkpoint.weights_hash, engine=engine, run=run)
     if earlier is not None:
         return by_history(pending, earlier, usd_per_device_hour)
     if engine != "vllm":
@@ -83,59 +79,88 @@ def forecast_of(
     return by_size(pending, checkpoint, describe(), usd_per_device_hour)
 
 
-def history_of(outputs: Iterable[Store], *, weights_hash: str, engine: str) -> History | None:
-    """Return what the current runs at these outputs took; None where none had these weights.
-
-    A run that is damaged counts as none: a forecast is not the place to say so.
-    """
-    batches: list[BatchLineage] = []
-    load_s: list[float] = []
-    busy_s = idle_s = 0.0
-    num_runs = 0
-    for run in _current_runs(outputs):
-        try:
-            manifest, ends = written_manifest(run), read_attempts(run).ends
-        except VerificationError:
-            continue
-        found = [
-            commit.lineage
-            for commit in (manifest.commits if manifest else ())
-            if _is_comparable(commit.lineage, weights_hash, engine)
-        ]
-        num_runs += bool(found)
-        batches += found
-        if found:
-            load_s += [end.load_s for end in ends if end.load_s > 0]
-            busy_s += sum(end.busy_s for end in ends)
-            idle_s += sum(end.idle_s + end.tail_idle_s for end in ends)
-    return _history(batches, num_runs, load_s, idle_s / busy_s if busy_s else 0.0)
-
-
 def by_history(
     pending: Sequence[PlannedBatch], history: History, usd_per_device_hour: float
 ) -> Forecast:
     """Return what the pending batches take if they go as earlier ones did.
 
-    tokens = prompt tokens + most output tokens x `output_fraction`;
-    seconds = load + tokens / (tokens per device-second x devices) x (1 + `idle_fraction`).
+    output tokens = predicted ones x (real over predicted in runs that were planned alike);
+    seconds = load + end + cost of the batches x (seconds over cost of the runs) x (1 + idle).
+    The cost is that of the engine steps (`step_costs`), prompts without what was cached.
     """
-    num_output = round(sum(batch.max_output_tokens for batch in pending) * history.output_fraction)
-    tokens = _prompt(pending) + num_output
-    rates = (
-        history.tokens_per_device_s,
-        history.high_tokens_per_device_s,
-        history.low_tokens_per_device_s,
+    ratio = _output_ratio(pending, history)
+    requests = [
+        Requests(
+            num_requests=batch.num_requests,
+            num_prompt_tokens=batch.num_prompt_tokens,
+            num_cached_tokens=batch.num_prompt_tokens * history.cached_fraction,
+            num_output_tokens=batch.predicted_output_tokens * ratio,
+        )
+        for batch in pending
+    ]
+    center, width = spread(history.seconds_over_cost, num_requests=_num_requests(pending))
+    busy_s = history.cost(requests) * center
+    fixed_s = history.load_s + history.end_s
+    held = Span(
+        expected=fixed_s + busy_s * (1 + history.idle_fraction),
+        low=(fixed_s + busy_s * (1 + history.idle_fraction)) / width,
+        high=(fixed_s + busy_s * (1 + history.idle_fraction)) * width,
     )
-    busy = [tokens / (rate * history.num_devices) * (1 + history.idle_fraction) for rate in rates]
+    num_output = round(sum(batch.predicted_output_tokens for batch in pending) * ratio)
+    device = history.runs[0].batches[-1]
     basis = (
-        f"{history.num_batches} batches of {history.num_runs} earlier runs on "
-        f"{history.device_name}: {history.tokens_per_device_s:,.0f} tokens per device-second, "
-        f"{history.output_fraction:.0%} of the output tokens that were possible"
+        f"{len(history.batches):,} batches of the last {len(history.runs)} runs on "
+        f"{device.device_name}, {history.sums.num_steps:,.0f} engine steps; "
+        f"{ratio:.0%} of the output tokens that were planned, "
+        f"{history.cached_fraction:.0%} of the prompt tokens cached"
     )
-    seconds = [history.load_s + one for one in busy]
-    price = history.num_devices * usd_per_device_hour / 3600
-    known = _forecast(basis, seconds, price, num_output)
-    return replace(known, is_from_history=True, load_s=history.load_s, busy_s=busy[0])
+    price = device.num_devices * usd_per_device_hour / 3600
+    return replace(
+        _forecast(basis, held, price, num_output),
+        is_from_history=True,
+        num_devices=device.num_devices,
+        load_s=history.load_s,
+        busy_s=busy_s,
+    )
+
+
+def spread(ratios: Sequence[float], *, num_requests: int) -> tuple[float, float]:
+    """Return the middle of the runs' ratios, and the factor by which the next may miss it.
+
+    The prediction interval of a normal distribution of logarithms: t x s x sqrt(1 + 1/n), with
+    the deviation s of n runs pooled with that of `PRIOR_RUNS` runs. Answers differ by about
+    their mean, and are about half of the work, so few requests widen it.
+    """
+    logs = [math.log(ratio) for ratio in ratios]
+    middle, n = fmean(logs), len(logs)
+    freedom = PRIOR_RUNS + n - 1
+    own = sum((one - middle) ** 2 for one in logs)
+    variance = (PRIOR_RUNS * PRIOR_DEVIATION**2 + own) / freedom
+    deviation = math.sqrt(variance * (1 + 1 / n) + 0.25 / max(1, num_requests))
+    return math.exp(middle), math.exp(_quantile_of_t(freedom) * deviation)
+
+
+def _quantile_of_t(freedom: int) -> float:
+    """Return Student's t that `COVERAGE` lies within, both sides.
+
+    Source: Abramowitz and Stegun 26.7.5, the expansion by the normal quantile.
+    """
+    z = NormalDist().inv_cdf((1 + COVERAGE) / 2)
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    return z + first / freedom + second / freedom**2
+
+
+def _output_ratio(pending: Sequence[PlannedBatch], history: History) -> float:
+    """Return the share of the predicted output tokens that will come.
+
+    By runs that were planned in the same way: with what answers may take at most, or with what
+    earlier answers took. A prediction by answers, that no run has tested, is believed.
+    """
+    predicted = sum(batch.predicted_output_tokens for batch in pending)
+    is_maximum = predicted == sum(batch.max_output_tokens for batch in pending)
+    ratios = history.output_ratios(by_maximum=is_maximum)
+    return math.exp(fmean(map(math.log, ratios))) if ratios and min(ratios) > 0 else 1.0
 
 
 def by_size(
@@ -163,54 +188,15 @@ def by_size(
     compute = 2 * num_weights * (_prompt(pending) + num_output) / operations_per_s
     memory = weight_bytes * num_output / _NUM_SEQUENCES[device.kind] / bytes_per_s
     busy = max(compute, memory) / REACHED_FRACTION
-    seconds = [LOAD_S + busy, (LOAD_S + busy) / SIZE_FACTOR, (LOAD_S + busy) * SIZE_FACTOR]
+    seconds = LOAD_S + busy
+    held = Span(expected=seconds, low=seconds / SIZE_FACTOR, high=seconds * SIZE_FACTOR)
     basis = (
         f"no earlier run to go by; {num_weights / 1e6:,.0f} M weights on {device.name} at "
         f"{REACHED_FRACTION:.0%} of {operations_per_s / _T:,.1f} T operations/s, "
         f"wrong by up to a factor of {SIZE_FACTOR:g}"
     )
-    guessed = _forecast(basis, seconds, usd_per_device_hour / 3600, num_output)
+    guessed = _forecast(basis, held, usd_per_device_hour / 3600, num_output)
     return replace(guessed, load_s=LOAD_S, busy_s=busy)
-
-
-def _current_runs(outputs: Iterable[Store]) -> Iterable[Store]:
-    for output in outputs:
-        current = current_run(output)
-        if current is not None:
-            yield output.child(current)
-
-
-def _is_comparable(batch: BatchLineage, weights_hash: str, engine: str) -> bool:
-    is_same = batch.weights_hash == weights_hash and batch.engine == engine
-    return is_same and batch.num_requests > 0 and batch.device_s > 0
-
-
-def _history(
-    batches: Sequence[BatchLineage], num_runs: int, load_s: Sequence[float], idle_fraction: float
-) -> History | None:
-    if not batches:
-        return None
-    rates = sorted(
-        (one.num_prompt_tokens + one.num_output_tokens) / one.device_s for one in batches
-    )
-    middle = sum(one.num_prompt_tokens + one.num_output_tokens for one in batches) / sum(
-        one.device_s for one in batches
-    )
-    possible = sum(one.max_output_tokens for one in batches)
-    return History(
-        num_runs=num_runs,
-        num_batches=len(batches),
-        device_name=batches[-1].device_name,
-        num_devices=batches[-1].num_devices,
-        tokens_per_device_s=middle,
-        low_tokens_per_device_s=min(rates[len(rates) // 10], middle * (1 - _MIN_SPREAD)),
-        high_tokens_per_device_s=max(rates[-1 - len(rates) // 10], middle * (1 + _MIN_SPREAD)),
-        output_fraction=sum(one.num_output_tokens for one in batches) / possible
-        if possible
-        else 1.0,
-        idle_fraction=idle_fraction,
-        load_s=median(load_s) if load_s else LOAD_S,
-    )
 
 
 def _prompt(batches: Sequence[PlannedBatch]) -> int:
@@ -237,18 +223,18 @@ def _bytes_per_weight(checkpoint: Checkpoint) -> float:
     return {"W8A8": 1.0, "W4A16": 0.5}.get(checkpoint.quantization or "", 2.0)
 
 
-def _forecast(
-    basis: str, seconds: Sequence[float], usd_per_s: float, output_tokens: int
-) -> Forecast:
-    """Return the forecast of these seconds: expected, fewest, most."""
-    expected, low, high = seconds
+def _num_requests(batches: Sequence[PlannedBatch]) -> int:
+    return sum(batch.num_requests for batch in batches)
+
+
+def _forecast(basis: str, held: Span, usd_per_s: float, output_tokens: int) -> Forecast:
     return Forecast(
         basis=basis,
-        seconds=expected,
-        low_s=low,
-        high_s=high,
-        usd=expected * usd_per_s,
-        low_usd=low * usd_per_s,
-        high_usd=high * usd_per_s,
+        seconds=held.expected,
+        low_s=held.low,
+        high_s=held.high,
+        usd=held.expected * usd_per_s,
+        low_usd=held.low * usd_per_s,
+        high_usd=held.high * usd_per_s,
         output_tokens=output_tokens,
     )

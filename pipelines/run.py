@@ -201,7 +201,10 @@ def expect(work: Work, pending: Sequence[PlannedBatch]) -> Forecast:
         work.checkpoint,
         engine=work.tools.engine,
         usd_per_device_hour=work.job.price.usd_per_device_hour,
+        run=work.store,
     )
+    if work.tools.is_engine_warm():
+        forecast = forecast.without_load()
     return budget_of(work).warned(forecast, time.monotonic())
 
 
@@ -302,5 +305,6 @@ def _attempt(work: Work, forecast: Forecast) -> Generator[Attempt]:
                 usd=spent.usd(work.job.price.usd_per_device_hour),
                 num_engine_restarts=spent.num_restarts,
                 outcome=outcome,
+                step_sums=spent.steps.sums(),
             ),
         )

@@ -44,5 +44,6 @@ class Tools:
     engine: str
     open_output: Callable[[str], Store] = open_store
     on_progress: Callable[[Progress], None] = lambda _progress: None
+    is_engine_warm: Callable[[], bool] = lambda: False
     on_forecast: Callable[[Forecast], None] = lambda _forecast: None
     dagster_run_id: str | None = None

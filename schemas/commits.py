@@ -1,6 +1,6 @@
 """Facts that lie on storage as JSON: attempts, commits, the manifest and the pointer to it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -9,6 +9,7 @@ from schemas.errors import VerificationError
 from schemas.forecasts import Forecast
 from schemas.lineage import BatchLineage
 from schemas.plans import Plan
+from schemas.step_sums import StepSums
 
 PartKind = Literal["generations", "rejects"]
 
@@ -65,7 +66,8 @@ class AttemptEnd(AttemptUse):
     """The bill of one attempt, put when it ends.
 
     Of the busy seconds `wasted_s` belonged to batches that another attempt committed first or
-    that were not finished. `usd` is the price of the device-seconds held.
+    that were not finished. `usd` is the price of the device-seconds held. `step_sums` is what
+    its engine steps had in them and took, for later forecasts.
     """
 
     epoch: int
@@ -73,6 +75,7 @@ class AttemptEnd(AttemptUse):
     usd: float
     num_engine_restarts: int
     outcome: str
+    step_sums: StepSums = field(default_factory=StepSums)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

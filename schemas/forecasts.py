@@ -1,6 +1,6 @@
 """A forecast: what the pending batches of a run are expected to take, before an engine starts."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +28,22 @@ class Forecast:
     high_usd: float | None = None
     output_tokens: int | None = None
     warning: str | None = None
+
+    def without_load(self) -> "Forecast":
+        """Return what is to be expected of an engine that has been loaded already."""
+        if self.seconds is None or self.low_s is None or self.high_s is None or not self.load_s:
+            return self
+        left = 1 - self.load_s / self.seconds
+        return replace(
+            self,
+            load_s=0.0,
+            seconds=self.seconds * left,
+            low_s=self.low_s * left,
+            high_s=self.high_s * left,
+            usd=None if self.usd is None else self.usd * left,
+            low_usd=None if self.low_usd is None else self.low_usd * left,
+            high_usd=None if self.high_usd is None else self.high_usd * left,
+        )
 
 
 def error_fraction(came: float, expected: float | None) -> float | None:

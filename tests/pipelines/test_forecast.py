@@ -1,3 +1,6 @@
+import math
+import random
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -6,7 +9,8 @@ import pytest
 
 from pipelines.bill import bill_of
 from pipelines.devices import Device
-from pipelines.forecast import SIZE_FACTOR, by_history, by_size, history_of
+from pipelines.forecast import SIZE_FACTOR, by_history, by_size, forecast_of, spread
+from pipelines.history import history_of
 from pipelines.outline import outline
 from pipelines.plan_parts import written_plan
 from pipelines.storage import open_store
@@ -37,11 +41,15 @@ def report(echo, write_input, make_job):
 
 
 @pytest.fixture
-def history(report, checkpoint):
-    output = open_store(str(Path(report.run_uri).parent))
-    found = history_of([output], weights_hash=checkpoint.weights_hash, engine="echo")
+def history(report):
+    found = earlier(report)
     assert found is not None
     return found
+
+
+def earlier(report, **others):
+    output = open_store(str(Path(report.run_uri).parent))
+    return history_of([output], **{"weights_hash": "weights-tiny", "engine": "echo", **others})
 
 
 def batch(prompt: int, output: int) -> PlannedBatch:
@@ -59,19 +67,24 @@ def batch(prompt: int, output: int) -> PlannedBatch:
     )
 
 
-def test_a_history_counts_the_tokens_and_device_seconds_of_the_current_run(report, history):
+def plan_of(report) -> list[PlannedBatch]:
+    plan = written_plan(run_store(report))
+    assert plan is not None
+    return list(plan.batches)
+
+
+def test_a_history_has_the_batches_and_every_step_of_the_last_runs(report, history):
     bill = bill_of(run_store(report))
 
-    tokens = report.num_prompt_tokens + report.num_output_tokens
-    assert history.num_batches == report.num_batches > 1
-    assert history.tokens_per_device_s == pytest.approx(tokens / bill.device_s.batches)
+    (run,) = history.runs
+    assert len(run.batches) == report.num_batches > 1
+    assert run.busy_s == pytest.approx(bill.device_s.batches)
+    assert history.sums.row(0)[2] == report.num_output_tokens
 
 
 def test_other_weights_or_another_engine_have_no_history(report):
-    output = open_store(str(Path(report.run_uri).parent))
-
-    assert history_of([output], weights_hash="other", engine="echo") is None
-    assert history_of([output], weights_hash="weights-tiny", engine="vllm") is None
+    assert earlier(report, weights_hash="other") is None
+    assert earlier(report, engine="vllm") is None
 
 
 def test_an_output_that_does_not_exist_has_no_history(tmp_path):
@@ -80,29 +93,79 @@ def test_an_output_that_does_not_exist_has_no_history(tmp_path):
     assert history_of([store], weights_hash="weights-tiny", engine="echo") is None
 
 
-def test_a_damaged_earlier_run_counts_as_none(report):
-    Path(report.run_uri, "manifest.json").write_bytes(b"{}")
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("lineage.parquet", b"PAR1"),
+        ("attempts/0001-end.json", b"{}"),
+        ("../current/000001.json", b""),
+    ],
+)
+def test_a_damaged_earlier_run_fails_no_forecast(report, checkpoint, name, content):
+    Path(report.run_uri, name).write_bytes(content)
 
     output = open_store(str(Path(report.run_uri).parent))
-    assert history_of([output], weights_hash="weights-tiny", engine="echo") is None
-
-
-def test_a_forecast_by_history_is_load_and_tokens_over_the_rate_that_was_reached(history):
-    known = replace(
-        history,
-        tokens_per_device_s=100.0,
-        low_tokens_per_device_s=50.0,
-        high_tokens_per_device_s=200.0,
-        output_fraction=0.5,
-        idle_fraction=0.0,
-        load_s=7.0,
+    found = forecast_of(
+        plan_of(report), [output], checkpoint, engine="echo", usd_per_device_hour=3.0
     )
+    assert found.seconds is None or found.seconds > 0
 
-    found = by_history([batch(600, 800)], known, usd_per_device_hour=3600.0)
 
-    assert found.output_tokens == 400
-    assert (found.seconds, found.low_s, found.high_s) == (17.0, 12.0, 27.0)
-    assert found.usd == 17.0
+def test_the_same_work_again_is_forecast_to_take_what_it_took(report, history):
+    found = by_history(plan_of(report), history, usd_per_device_hour=3600.0)
+
+    assert found.is_from_history
+    assert found.output_tokens == report.num_output_tokens
+    assert found.seconds == pytest.approx(report.held_s, rel=0.01)
+    assert found.usd == found.seconds
+    assert found.low_s < found.seconds < found.high_s
+
+
+def test_half_of_the_work_takes_half_of_the_time_that_is_not_load(report, history):
+    batches = plan_of(report)
+
+    whole = by_history(batches, history, 3.0)
+    double = by_history(batches * 2, history, 3.0)
+
+    assert double.busy_s == pytest.approx(2 * whole.busy_s, rel=0.2)
+    assert double.load_s == whole.load_s
+
+
+def test_a_stopped_run_is_a_history_for_its_own_rest(report, checkpoint):
+    Path(report.run_uri, "manifest.json").unlink()
+    shutil.rmtree(Path(report.run_uri).parent / "current")
+
+    assert earlier(report) is None
+    found = earlier(report, run=run_store(report))
+    assert found is not None
+    assert len(found.runs[0].batches) == report.num_batches
+
+
+# -------------------------------------------------------------------------- intervals
+
+
+@pytest.mark.parametrize("num_runs", [1, 2, 5])
+@pytest.mark.parametrize("noise", [0.03, 0.1])
+def test_nine_of_ten_outcomes_lie_in_the_interval(num_runs, noise):
+    numbers = random.Random(num_runs)
+    hits = 0
+    for _ in range(1000):
+        ratios = [math.exp(numbers.gauss(0.0, noise)) for _ in range(num_runs)]
+        middle, width = spread(ratios, num_requests=10_000)
+        hits += middle / width <= math.exp(numbers.gauss(0.0, noise)) <= middle * width
+
+    assert hits / 1000 >= 0.87
+
+
+def test_runs_that_differ_widen_the_interval_and_runs_that_agree_narrow_it():
+    _, one = spread([1.0], num_requests=10_000)
+    _, agree = spread([1.0] * 8, num_requests=10_000)
+    _, differ = spread([0.5, 1.0, 2.0], num_requests=10_000)
+    _, few = spread([1.0], num_requests=4)
+
+    assert agree < one < differ
+    assert few > one
+    assert 1.15 < one < 1.5
 
 
 def test_a_forecast_by_size_grows_with_weights_and_tokens_and_says_how_wide_it_is(checkpoint):
