@@ -170,7 +170,7 @@ class Gate:
         if self._budget.max_usd is None:
             return f"{committed} in {needed}"
         total = self._budget.earlier_usd + self._spent.usd(self._budget.usd_per_device_hour) + usd
-        return f"{committed} in {needed}: all attempts count, so limits.max_usd at {total:.4g}"
+        return f"{committed} in {needed}, with limits.max_usd of {total:.4g} for all attempts"
 
     @property
     def reserve_s(self) -> float:

@@ -113,3 +113,31 @@ def test_a_plan_explains_every_engine_setting(promptmill):
 
 def test_a_plan_that_is_not_asked_explains_nothing(promptmill):
     assert "engine_settings" not in told(promptmill("plan", NAME, "--engine", "vllm", "--json"))
+
+
+def test_a_second_run_shows_what_was_forecast_beside_what_came(promptmill, monkeypatch):
+    at_a_speed = functools.partial(jobs.openers.EchoEngine, tokens_per_s=1e4)
+    monkeypatch.setattr(jobs.openers, "EchoEngine", at_a_speed)
+    ran(promptmill, "--limit", "2")
+
+    result = promptmill("run", NAME)
+
+    assert result.exit_code == 0, result.output
+    assert "predicted: " in result.stderr
+    assert "device held" in result.stdout
+    assert "off by" in result.stdout
+
+
+def test_a_limit_below_the_forecast_is_warned_of_before_the_run(promptmill, monkeypatch):
+    at_a_speed = functools.partial(jobs.openers.EchoEngine, tokens_per_s=1e4)
+    monkeypatch.setattr(jobs.openers, "EchoEngine", at_a_speed)
+    ran(promptmill, "--limit", "2")
+    limits = ["--set", "limits.max_usd=1e-9"]
+
+    planned = promptmill("plan", NAME, *limits)
+    stopped = promptmill("run", NAME, *limits)
+
+    assert "the run will stop before its end" in planned.stdout
+    assert "the run will stop before its end" in stopped.stderr
+    assert stopped.exit_code == 4
+    assert "rows) are committed; the same command does the rest" in stopped.stderr

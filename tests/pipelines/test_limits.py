@@ -178,7 +178,7 @@ def test_a_deadline_that_planning_used_up_starts_no_engine(slow_run, tmp_path):
 def test_the_money_of_all_attempts_counts_and_a_higher_limit_does_the_rest(slow_run, tmp_path):
     slow_run(limit=100)
     for _ in range(2):
-        with pytest.raises(StoppedByLimitError, match="all attempts count"):
+        with pytest.raises(StoppedByLimitError, match="for all attempts"):
             slow_run(max_usd=0.6)
     assert sum(end.usd for end in ends(tmp_path)) <= 0.6
 
