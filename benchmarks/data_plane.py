@@ -18,10 +18,12 @@ import pyarrow.parquet as pq
 
 from jobs.settings import read_settings
 from jobs.tools import tools_for
+from pipelines.attempt import answer
 from pipelines.audit import audit
 from pipelines.commit import make_current, seal
-from pipelines.run import answer, make_plan, prepare
+from pipelines.run import expect, make_plan
 from pipelines.trace import trace
+from pipelines.work import prepare
 from schemas.job_spec import parse_job
 
 WORDS = [
@@ -72,8 +74,9 @@ def main() -> None:
         plan = make_plan(work)
         planned = time.monotonic()
         print(f"plan: {given.rows / (planned - start):,.0f} rows/s, peak {peak_mib():.0f} MiB")
-        work.progress.planned(plan, frozenset())
-        answer(work, plan, frozenset())
+        forecast = expect(work, plan.batches)
+        work.progress.planned(plan, frozenset(), forecast)
+        answer(work, plan, plan.batches, forecast)
         manifest = seal(work.store, plan)
         trace(work.store, manifest)
         make_current(work.output, work.identity.run_key, seen=work.seen_pointer)

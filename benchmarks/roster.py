@@ -14,9 +14,11 @@ from jobs.engine_choice import engine_device, settings_for
 from jobs.settings import read_settings
 from jobs.tools import tools_for
 from pipelines import devices
+from pipelines.attempt import engine_need
 from pipelines.engines.environment import child_environment, find_preloads
 from pipelines.engines.settings import engine_arguments
-from pipelines.run import engine_need, expect, make_plan, prepare
+from pipelines.run import expect, make_plan
+from pipelines.work import prepare
 from schemas.checkpoints import Weights
 from schemas.job_spec import JobSpec
 

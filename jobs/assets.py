@@ -58,7 +58,9 @@ def _plan(job: JobSpec) -> dg.AssetsDefinition:
         kinds={"parquet"},
     )
     def plan(context: dg.AssetExecutionContext, machine: Machine) -> dg.MaterializeResult[Any]:
-        from pipelines.run import make_plan, prepare, written_plan
+        from pipelines.plan_parts import written_plan
+        from pipelines.run import make_plan
+        from pipelines.work import prepare
 
         with told_to_dagster(context):
             work = prepare(job, machine.tools(context), partition=partition_of(context))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pipelines.outline import Bar, Outline
-    from pipelines.run import Work
+    from pipelines.work import Work
     from schemas.forecasts import Forecast
     from schemas.plans import Plan
 
@@ -34,11 +34,13 @@ def plan_job(choice: Choice, *, is_explaining: bool = False) -> Ending:
     job = chosen_job(choice, settings)
     with display() as shown, tempfile.TemporaryDirectory(prefix="promptmill-") as folder:
         from jobs.tools import tools_for  # the model's libraries take seconds to load
+        from pipelines.attempt import engine_need
         from pipelines.ledger import committed_batches
         from pipelines.outline import outline
         from pipelines.plan_parts import written_plan
-        from pipelines.run import engine_need, expect, make_plan, prepare
+        from pipelines.run import expect, make_plan
         from pipelines.storage import open_store
+        from pipelines.work import prepare
 
         tools = tools_for(
             settings,
