@@ -10,13 +10,15 @@ import pytest
 from pipelines.bill import bill_of
 from pipelines.devices import Device
 from pipelines.forecast import SIZE_FACTOR, by_history, by_size, forecast_of, spread
-from pipelines.history import history_of
+from pipelines.history import EarlierRun, History, history_of
 from pipelines.outline import outline
 from pipelines.plan_parts import written_plan
+from pipelines.step_costs import StepAdder
 from pipelines.storage import open_store
 from schemas.checkpoints import ModelFile
 from schemas.plans import PlannedBatch
 from tests.pipelines.echo_runs import EchoRunner, run_store
+from tests.pipelines.simulated_steps import steps_of
 
 CPU = Device(
     kind="cpu",
@@ -139,6 +141,50 @@ def test_a_stopped_run_is_a_history_for_its_own_rest(report, checkpoint):
     found = earlier(report, run=run_store(report))
     assert found is not None
     assert len(found.runs[0].batches) == report.num_batches
+
+
+# ------------------------------------------------------------------------ another mix
+
+
+def simulated(history, requests) -> History:
+    """The history of one run of these requests, at the costs of the simulation."""
+    steps, adder = steps_of(requests), StepAdder()
+    for step in steps:
+        adder.add(step)
+    run = history.runs[0]
+    lineage = replace(
+        run.batches[0],
+        num_requests=len(requests),
+        num_prompt_tokens=sum(prompt for prompt, _ in requests),
+        num_cached_tokens=0,
+        num_output_tokens=sum(output for _, output in requests),
+        predicted_output_tokens=sum(output for _, output in requests),
+        device_s=sum(step.duration_s for step in steps),
+    )
+    end = replace(run.ends[0], load_s=0.0, tail_idle_s=0.0, idle_s=0.0, step_sums=adder.sums())
+    return History(runs=(EarlierRun(batches=(lineage,), ends=(end,)),))
+
+
+def lengths(num: int, prompt: int, output: int) -> list[tuple[int, int]]:
+    numbers = random.Random(prompt)
+    spread = [(numbers.uniform(0.5, 1.5), numbers.uniform(0.5, 1.5)) for _ in range(num)]
+    return [(round(prompt * one), max(1, round(output * two))) for one, two in spread]
+
+
+@pytest.mark.parametrize(
+    "other", [lengths(600, 100, 40), lengths(300, 600, 20), lengths(300, 60, 120)]
+)
+def test_another_mix_of_prompts_and_answers_is_forecast_within_15_percent(history, other):
+    earlier_run = simulated(history, lengths(400, 150, 40))
+    pending = replace(
+        batch(sum(prompt for prompt, _ in other), sum(output for _, output in other)),
+        num_requests=len(other),
+    )
+    truth = sum(step.duration_s for step in steps_of(other))
+
+    found = by_history([pending], earlier_run, 3.0)
+
+    assert found.seconds == pytest.approx(truth, rel=0.15)
 
 
 # -------------------------------------------------------------------------- intervals
