@@ -83,7 +83,7 @@ def compare(
                 except (RuntimeError, OSError) as error:
                     failures[contender] = str(error)
                 print(_line(workload, contender, measured, failures), flush=True)
-    check_same_work(workload, measured)
+            check_same_work(workload, measured)
     return Result(
         workload=workload.name,
         title=workload.title,

@@ -1,12 +1,14 @@
 """Texts to measure with: public test sets, where they lie, and the words of the sample tickets."""
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
 ROOT = Path(__file__).parents[1]
+SPECIAL = re.compile(r"<\||\|>|<[a-z_]+>")
 
 
 class DataMissingError(Exception):
@@ -30,11 +32,19 @@ def data_set(file: str, num_rows: int) -> list[dict[str, str]]:
 
 
 def ticket_words() -> Iterator[str]:
-    """Yield the words of the sample tickets, again and again."""
+    """Yield the words of the sample tickets, again and again.
+
+    Without those that look like special tokens (`<|im_end|>`): to promptmill they are text, to
+    whoever gives vLLM a string they are the tokens, and the prompts would differ.
+    """
     paths = sorted((ROOT / "data_samples" / "tickets").glob("*.parquet"))
     tables = [pq.read_table(path, columns=["body"], use_threads=False) for path in paths]
     words = [
-        word for table in tables for body in table["body"].to_pylist() for word in body.split()
+        word
+        for table in tables
+        for body in table["body"].to_pylist()
+        for word in body.split()
+        if not SPECIAL.search(word)
     ]
     while True:
         yield from words
