@@ -113,6 +113,37 @@ def plan(
 
 
 @app.command()
+def tune(
+    job: options.Job,
+    *,
+    minutes: options.Minutes = 5.0,
+    partition: options.Partition = None,
+    input_uri: options.InputUri = None,
+    limit: options.Limit = None,
+    engine: options.Engine = None,
+    model: options.Model = None,
+    weights: options.Weights = None,
+    overrides: options.Overrides = None,
+    as_json: options.Json = False,
+) -> None:
+    """Find how the engine goes fastest with a job's own prompts; later runs go by it."""
+    from jobs.commands.choice import Choice
+    from jobs.commands.tuning import tune_job
+
+    choice = Choice(
+        job=job,
+        partition=partition,
+        input_uri=input_uri,
+        limit=limit,
+        engine=engine,
+        model=model,
+        weights=weights,
+        overrides=tuple(overrides or ()),
+    )
+    end(lambda: tune_job(choice, minutes=minutes), as_json=as_json)
+
+
+@app.command()
 def verify(run_uri: options.RunUri, *, as_json: options.Json = False) -> None:
     """Check a run on storage: hashes, counts, and row keys against its input."""
     from jobs.commands.verifying import verify_run

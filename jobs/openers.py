@@ -8,7 +8,7 @@ from statistics import median
 from jobs.engine_choice import engine_device, engine_key, settings_for
 from pipelines import devices
 from pipelines.engine_records import add_start, read_record
-from pipelines.engines import EchoEngine, Engine, open_vllm
+from pipelines.engines import EchoEngine, Engine, VllmEngine, open_vllm
 from pipelines.engines.settings import EngineSettings
 from pipelines.engines.vllm_engine import START_TIMEOUT_S
 from pipelines.tools import EngineNeed
@@ -48,7 +48,7 @@ class VllmOpener:
         """See `Opener.choose`."""
         return settings_for(need, engine_device(devices.describe()), self._cache_dir)
 
-    def open(self, need: EngineNeed, settings: EngineSettings | None) -> Engine:
+    def open(self, need: EngineNeed, settings: EngineSettings | None) -> VllmEngine:
         """See `Opener.open`."""
         chosen = settings or self.choose(need)
         within_s = START_TIMEOUT_S if need.ready_within_s is None else need.ready_within_s

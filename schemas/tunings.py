@@ -45,6 +45,10 @@ class Tuning:
         """Output tokens over prompt and output tokens, in 0-1: what balance depends on."""
         return self.mean_output_tokens / (self.mean_prompt_tokens + self.mean_output_tokens)
 
+    def is_full(self, trial: Trial) -> bool:
+        """Whether so many sequences were as many as the sample could show: more may be better."""
+        return 2 * trial.max_num_seqs > self.num_requests
+
     @property
     def fastest(self) -> Trial:
         """The trial with the most tokens per second."""

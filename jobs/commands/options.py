@@ -64,6 +64,9 @@ Overrides = Annotated[
         rich_help_panel=_HOW,
     ),
 ]
+Minutes = Annotated[
+    float, typer.Option(metavar="N", min=0.1, help="How long to search, loading included.")
+]
 Explain = Annotated[
     bool, typer.Option("--explain", help="Also how the engine would be started, and why.")
 ]

@@ -66,7 +66,7 @@ class Basis:
         if self.wanted.max_num_seqs is not None:
             return Chosen(value=self.wanted.max_num_seqs, reason=JOB_FILE)
         trial, workload = self._trial(), self.known.workload
-        if trial is not None and self.known.tuning is not None:
+        if trial is not None and self.known.tuning and not self.known.tuning.is_full(trial):
             return Chosen(value=trial.max_num_seqs, reason=_tuned(self.known.tuning, trial))
         low, high = bounds
         if workload is None:

@@ -9,7 +9,8 @@ this process, which measured 2 % faster than in one of its own and starts in 3 s
 The loop takes what has arrived, makes a step, sends what is finished. It blocks only while
 nothing is asked. When the parent's pipe ends, this process ends, at once.
 
-Frames in:  (start, arguments), (ask, new sampling settings, requests), (forget,), (reset, epoch)
+Frames in:  (start, arguments), (ask, new sampling settings, requests), (forget,), (reset, epoch),
+            (limit, sequences, tokens of a step)
 Frames out: (refused, why), (ready, facts), (did, epoch, answers, steps)
 """
 
@@ -20,7 +21,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Never, cast
 
 from pipelines.engines.child_side import Pipes, leave, take_pipes
-from pipelines.engines.vllm_loading import facts, load
+from pipelines.engines.vllm_loading import facts, limit, load
 from pipelines.engines.vllm_requests import (
     Limits,
     answer_of_output,
@@ -142,6 +143,8 @@ class _Server:
             self._asked.clear()
             self._answers, self._steps = [], []
             self._epoch = frame[1]
+        elif kind == "limit":
+            limit(self._engine, max_num_seqs=frame[1], max_num_batched_tokens=frame[2])
         else:
             raise ValueError(f"a frame of kind {kind!r}")
 

@@ -150,6 +150,10 @@ class VllmEngine:
         self._child.send(("reset", self._epoch))
         self._waiting.clear()
 
+    def limit(self, *, max_num_seqs: int, max_num_batched_tokens: int) -> None:
+        """Let steps hold no more than this, and forget cached prompts; while nothing is asked."""
+        self._child.send(("limit", max_num_seqs, max_num_batched_tokens))
+
     def close(self) -> None:
         """End the engine's process. See `Engine.close`."""
         self._child.close()

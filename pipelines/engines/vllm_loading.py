@@ -46,6 +46,19 @@ def load(arguments: dict[str, Any], recorder: StepRecorder) -> "LLMEngine":
     return engine
 
 
+def limit(engine: "LLMEngine", *, max_num_seqs: int, max_num_batched_tokens: int) -> None:
+    """Let a step hold no more than this, and forget cached prompts; nothing may be running.
+
+    Not more than the engine was started with: its buffers are of that size.
+    """
+    scheduler: Any = cast("Any", engine.engine_core).engine_core.scheduler
+    config = engine.vllm_config.scheduler_config
+    num_seqs = min(max_num_seqs, config.max_num_seqs)
+    scheduler.max_num_running_reqs = scheduler.max_num_active_reqs = num_seqs
+    scheduler.max_num_scheduled_tokens = min(max_num_batched_tokens, config.max_num_batched_tokens)
+    engine.reset_prefix_cache()
+
+
 def facts(engine: "LLMEngine") -> dict[str, Any]:
     """Return what the engine has become, in plain values."""
     import torch

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from pipelines.engines.basis import Evidence
@@ -33,7 +35,7 @@ def tuning(*trials):
         num_devices=1,
         engine_version="0.32.0",
         tuned_at="2026-12-01T00:00:00+00:00",
-        num_requests=64,
+        num_requests=256,
         mean_prompt_tokens=113.0,
         mean_output_tokens=38.0,
         trials=trials,
@@ -120,3 +122,18 @@ def test_a_tuning_gives_sequences_and_tokens_of_the_mode_that_is_chosen(tmp_path
     assert (short.compile.value, long.compile.value) == (False, True)
     assert short.max_num_batched_tokens.value == 768
     assert "400 tokens/s eager, the best of 3" in short.max_num_seqs.reason
+
+
+def test_a_tuning_that_could_not_fill_more_sequences_leaves_them_to_the_balance(tmp_path):
+    few = replace(
+        tuning(trial(is_compiled=False, tokens_per_s=400.0, load_s=5.0, max_num_seqs=32)),
+        num_requests=40,
+    )
+    evidence = Evidence(workload=workload(), tuning=few)
+
+    settings = engine_settings(
+        ZEN3, model_folder(tmp_path, SMOLLM2), max_model_len=512, evidence=evidence
+    )
+
+    assert settings.max_num_seqs.value == 128
+    assert settings.max_num_batched_tokens.value == 768

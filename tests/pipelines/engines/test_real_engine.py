@@ -205,6 +205,23 @@ def test_requests_that_are_dropped_are_never_answered_and_their_numbers_are_free
     assert engine.poll(0.5).answers == ()
 
 
+def test_steps_hold_no_more_than_they_are_limited_to_and_cached_prompts_are_forgotten(
+    engine, make_request
+):
+    asked = [make_request(i, QUESTIONS[0], max_tokens=3, ignore_eos=True) for i in range(4)]
+    answers_of(engine, asked)
+
+    engine.limit(max_num_seqs=2, max_num_batched_tokens=64)
+    first, _ = answers_of(engine, asked[:1])
+    _, steps = answers_of(engine, asked)
+    engine.limit(max_num_seqs=8, max_num_batched_tokens=512)
+    _, wide = answers_of(engine, asked)
+
+    assert first[0].num_cached_tokens == 0
+    assert max(step.num_running for step in steps) == 2
+    assert max(step.num_running for step in wide) == 4
+
+
 def test_the_engine_listens_nowhere_but_on_the_loopback(engine):
     assert listening_addresses(engine._child.pid) <= {"0100007F", "0" * 24 + "01000000"}
 
