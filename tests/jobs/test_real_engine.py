@@ -111,19 +111,34 @@ def test_verify_finds_a_flipped_byte_in_a_real_run(summaries):
     part.write_bytes(content)
 
 
-def test_every_ticket_gets_one_of_the_labels(tmp_path):
-    arguments = ("--partition", PARTITION, "--limit", "40", "--output", str(tmp_path))
-    report = promptmill("run", "label_tickets", *arguments)
-    choices = yaml.safe_load((ROOT / "jobs" / "label_tickets.yaml").read_text())["output"][
-        "labels"
-    ]["choices"]
+@pytest.fixture(scope="module")
+def labels(tmp_path_factory) -> list[dict]:
+    """The reports of label_tickets over the first 20 tickets of two days, in one command."""
+    output = str(tmp_path_factory.mktemp("labels"))
+    days = ("--partition", "2026-11-02..2026-11-03", "--limit", "20")
+    return promptmill("run", "label_tickets", *days, "--output", output)["runs"]
 
-    assert report["num_generations"] == 40
-    for row in rows_at(report["run_uri"]):
-        shares = {one["key"]: one["value"] for one in row["label_probabilities"]}
-        assert list(shares) == choices
-        assert math.fsum(shares.values()) == pytest.approx(1)
-        assert row["label"] == max(shares, key=shares.__getitem__)
+
+def test_every_ticket_gets_one_of_the_labels(labels):
+    job = yaml.safe_load((ROOT / "jobs" / "label_tickets.yaml").read_text())
+    choices = job["output"]["labels"]["choices"]
+
+    for report in labels:
+        assert report["num_generations"] == 20
+        for row in rows_at(report["run_uri"]):
+            shares = {one["key"]: one["value"] for one in row["label_probabilities"]}
+            assert list(shares) == choices
+            assert math.fsum(shares.values()) == pytest.approx(1)
+            assert row["label"] == max(shares, key=shares.__getitem__)
+
+
+def test_two_partitions_of_a_command_load_the_engine_once_and_both_bills_add_up(labels):
+    first, second = labels
+
+    assert second["load_s"] < 0.5 < first["load_s"]
+    assert second["device_s"] > second["load_s"]
+    for report in labels:
+        assert abs(promptmill("lineage", report["run_uri"])["difference_s"]) < 1e-6
 
 
 def public_job(tmp_path: Path, rows: pa.Table, **sections) -> str:
