@@ -114,3 +114,11 @@ def test_the_bills_of_consecutive_runs_hold_the_device_without_a_gap(days):
     # The second run's engine was ready before it began: its bill begins when the first's ended.
     assert runs[1]["load_s"] < 0.05
     assert runs[1]["device_s"] > 0.05
+
+
+def test_an_engine_without_settings_cannot_be_tuned(promptmill):
+    result = promptmill("tune", NAME)
+
+    assert result.exit_code == 2
+    assert "only engine vllm has settings to tune" in result.stderr
+    assert not promptmill.output.exists()
