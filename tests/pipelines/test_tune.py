@@ -99,7 +99,8 @@ def test_a_search_ends_with_its_time_and_one_trial_at_the_least(searched):
 @pytest.fixture
 def sampled(write_input, make_job, make_tools, chat):
     """The sample of a job over so many rows."""
-    from pipelines.run import make_plan, prepare
+    from pipelines.run import make_plan
+    from pipelines.work import prepare
 
     def sample(tmp_path, num_rows, **sampling):
         texts = [f"{i} " * (1 + i % 40) for i in range(num_rows)]
