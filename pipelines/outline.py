@@ -1,11 +1,13 @@
 """Outline: what a plan holds, counted from its rows, for whoever decides whether to run it."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
 from pipelines.plan_parts import read_batches
+from pipelines.row_prompts import num_spared_tokens
 from pipelines.storage import Store
 from schemas.plans import Plan
 
@@ -30,7 +32,8 @@ class Outline:
 
     `too_long` are the key and the reason of the first rows that do not fit the context;
     `num_truncated` rows were cut to fit it. `num_prefix_tokens` prompt tokens, at least, lie in
-    beginnings that an earlier request of one of `num_prefix_groups` has.
+    beginnings that an earlier request of one of `num_prefix_groups` has; `num_spared_tokens` of
+    them because a row's `num_questions` questions begin alike. Each takes a prompt.
     """
 
     num_rows: int
@@ -43,6 +46,8 @@ class Outline:
     num_shared_tokens: int
     num_prefix_groups: int
     num_prefix_tokens: int
+    num_questions: int
+    num_spared_tokens: int
     num_batches: int
     num_prompt_tokens: int
     predicted_output_tokens: int
@@ -59,9 +64,11 @@ def outline(store: Store, plan: Plan) -> Outline:
     """
     frames = [pl.DataFrame(schema=dict.fromkeys(_COLUMNS, pl.Int32))]
     too_long: list[tuple[str, str]] = []
+    num_spared = 0
     for cut in read_batches(store, plan, plan.batches):
         requests = cut.rows.slice(0, cut.batch.num_requests)
         frames.append(pl.DataFrame(requests.select(_COLUMNS)))
+        num_spared += num_spared_tokens(requests)
         if cut.batch.num_rejects and len(too_long) < _MAX_NAMED:
             for row in cut.rows.select(_REJECT).to_pylist():
                 if row["reject_code"] == "PROMPT_TOO_LONG":
@@ -79,6 +86,8 @@ def outline(store: Store, plan: Plan) -> Outline:
         num_shared_tokens=plan.num_shared_tokens,
         num_prefix_groups=requests.filter(pl.col("prefix_group") > 0)["prefix_group"].n_unique(),
         num_prefix_tokens=plan.num_prefix_tokens,
+        num_questions=len(json.loads(plan.job).get("questions") or ()),
+        num_spared_tokens=num_spared,
         num_batches=len(plan.batches),
         num_prompt_tokens=sum(batch.num_prompt_tokens for batch in plan.batches),
         predicted_output_tokens=sum(batch.predicted_output_tokens for batch in plan.batches),

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from schemas.plans import Plan
 
 _BAR_CHARACTERS = 40
+_LITTLE_SPARED = 0.25
+"""Of the prompt tokens of all questions but the first; below it `plan` says what to do."""
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
@@ -113,10 +115,32 @@ def _rows(found: "Outline", num_pending: int) -> list[tuple[str, str]]:
             f"{count(found.num_prefix_groups)} groups, "
             f"{count(found.num_prefix_tokens)} tokens at least",
         ),
+        *_of_questions(found),
         ("prompt tokens", count(found.num_prompt_tokens) + lengths),
         ("output tokens", f"{count(found.predicted_output_tokens)} at most"),
         ("batches", batches),
     ]
+
+
+def _of_questions(found: "Outline") -> list[tuple[str, str]]:
+    """Return what a row's questions spare each other, and what to do where that is little."""
+    from pipelines.row_prompts import CACHE_BLOCK_TOKENS
+
+    if found.num_questions < 2:
+        return []
+    spared = (
+        f"{found.num_questions} for each row, {count(found.num_spared_tokens)} tokens of its "
+        "text computed once"
+    )
+    others = found.num_prompt_tokens * (found.num_questions - 1) / found.num_questions
+    if found.num_spared_tokens >= _LITTLE_SPARED * others:
+        return [("questions", spared)]
+    reason = (
+        "most of each prompt is computed again for every question: in prompt.user put "
+        "{{ question }} behind the row's text (text below a cache block of "
+        f"{CACHE_BLOCK_TOKENS} tokens is never shared)"
+    )
+    return [("questions", spared), ("", reason)]
 
 
 def bars(histogram: "Sequence[Bar]") -> list[str]:

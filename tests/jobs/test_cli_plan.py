@@ -4,7 +4,7 @@ import pytest
 
 import jobs.openers
 from tests.jobs.command_line import NUM_ROWS, TEXTS, ran, told
-from tests.jobs.small_jobs import NAME, write_partitioned_job, write_rows
+from tests.jobs.small_jobs import NAME, write_job, write_partitioned_job, write_rows
 
 # --------------------------------------------------------------------------- partitions
 
@@ -141,3 +141,30 @@ def test_a_limit_below_the_forecast_is_warned_of_before_the_run(promptmill, monk
     assert "the run will stop before its end" in stopped.stderr
     assert stopped.exit_code == 4
     assert "rows) are committed; the same command does the rest" in stopped.stderr
+
+
+# ------------------------------------------------------------------ questions and what they share
+
+
+@pytest.mark.parametrize(
+    ("template", "is_warned"),
+    [("{{ text }}\n\n{{ question }}", False), ("{{ question }}\n\n{{ text }}", True)],
+)
+def test_a_plan_says_what_questions_share_and_what_to_do_where_it_is_little(
+    promptmill, template, is_warned
+):
+    write_rows(promptmill.folder, "long", ["a long ticket about many things " * 8])
+    write_job(
+        promptmill.folder,
+        model={"id": str(promptmill.folder / "model"), "weights": "as_is"},
+        prompt={"user": template},
+        questions=[{"name": "angry", "text": "Angry?"}, {"name": "kind", "text": "What kind?"}],
+        sampling={"max_tokens": 4},
+    )
+
+    result = promptmill("plan", NAME)
+    found = told(promptmill("plan", NAME, "--json"))
+
+    assert ("behind the row's text" in " ".join(result.stdout.split())) == is_warned
+    assert (found["num_spared_tokens"] == 0) == is_warned
+    assert found["num_questions"] == 2
