@@ -108,9 +108,8 @@ def test_the_bills_of_consecutive_runs_hold_the_device_without_a_gap(days):
 
     for run in runs:
         lineage = told(days("lineage", run["run_uri"], "--json"))
-        (attempt,) = lineage["attempts"]
+        assert len(lineage["attempts"]) == 1
         assert abs(lineage["difference_s"]) < 1e-6
-        assert attempt["wall_s"] > 0
     # The second run's engine was ready before it began: its bill begins when the first's ended.
     assert runs[1]["load_s"] < 0.05
     assert runs[1]["device_s"] > 0.05
