@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist, fmean
 
+from pipelines.datasheets import datasheet_limits
 from pipelines.devices import Device, describe
 from pipelines.history import History, history_of
 from pipelines.step_costs import Requests
@@ -32,15 +33,6 @@ that others use too; that is believed as much as four runs' own differences."""
 _NUM_SEQUENCES = {"cpu": 64, "cuda": 256}
 
 _T, _G = 1e12, 1e9
-_GPUS = {  # INT8 op/s, BF16 FLOP/s, bytes/s: dense, by the makers' datasheets
-    "H200": (1979 * _T, 989 * _T, 4800 * _G),
-    "H100": (1979 * _T, 989 * _T, 3350 * _G),
-    "A100": (624 * _T, 312 * _T, 2039 * _G),
-    "L40S": (733 * _T, 362 * _T, 864 * _G),
-    "A10": (250 * _T, 125 * _T, 600 * _G),
-    "L4": (242 * _T, 121 * _T, 300 * _G),
-    "T4": (130 * _T, 65 * _T, 320 * _G),
-}
 _CORE_INT8, _CORE_BF16 = 0.8 * _T, 0.43 * _T
 """Per core with AVX512-VNNI, both measured as GEMM on Zen 5; a core without is a quarter."""
 _CPU_BYTES_PER_S = 40 * _G
@@ -213,10 +205,10 @@ def _limits(device: Device, *, is_int8: bool) -> tuple[float, float] | None:
         has_vnni = any("vnni" in flag or "amx" in flag or flag == "i8mm" for flag in device.flags)
         core = (_CORE_INT8 if is_int8 else _CORE_BF16) / (1 if has_vnni else 4)
         return core * device.num_cores, _CPU_BYTES_PER_S
-    for name, (int8, bf16, bytes_per_s) in _GPUS.items():
-        if name in device.name:
-            return (int8 if is_int8 else bf16), bytes_per_s
-    return None
+    limits = datasheet_limits(device.name)
+    if limits is None:
+        return None
+    return (limits.int8_ops_per_s if is_int8 else limits.float_ops_per_s), limits.bytes_per_s
 
 
 def _bytes_per_weight(checkpoint: Checkpoint) -> float:

@@ -10,8 +10,9 @@ class ModelShape:
     """A model of equal layers with full attention, a dense feed-forward part and one lm_head.
 
     `num_linear_params` are the weights of all layers' matrices, without embeddings and
-    lm_head. `weight_bytes` is what one of them takes, `value_bytes` what one value takes that
-    is not quantized: in the KV cache, in lm_head. `is_int8`: the layers multiply in INT8.
+    lm_head. `weight_bytes` is what one of them takes while the engine runs, `value_bytes` what
+    a value of lm_head takes, `kv_value_bytes` one in the KV cache. `is_int8`: the layers
+    multiply in INT8; INT8 weights that are multiplied as floats are not that.
     """
 
     num_linear_params: int
@@ -23,12 +24,13 @@ class ModelShape:
     vocab_size: int
     weight_bytes: float
     value_bytes: int
+    kv_value_bytes: int
     is_int8: bool
 
     @property
     def kv_bytes_per_token(self) -> int:
         """Bytes of one token's keys and values in all layers."""
-        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * self.value_bytes
+        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * self.kv_value_bytes
 
     @property
     def linear_bytes(self) -> float:

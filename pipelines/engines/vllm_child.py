@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Never, cast
 
 from pipelines.engines.child_side import Pipes, leave, take_pipes
+from pipelines.engines.energy import EnergyMeter, gpu_counter
 from pipelines.engines.vllm_loading import facts, limit, load
 from pipelines.engines.vllm_requests import (
     Limits,
@@ -85,6 +86,7 @@ class _Server:
         self._answers: list[Answer] = []
         self._steps: list[StepStats] = []
         self._sent_at = 0.0
+        self._energy = EnergyMeter(gpu_counter(config.parallel_config.tensor_parallel_size))
 
     def run(self, frames: Sequence[Row]) -> None:
         """Serve until the parent is gone; `frames` have arrived already.
@@ -104,6 +106,7 @@ class _Server:
             arrived = self._pipes.inbox.read(is_blocking=is_idle)
             if is_idle:
                 began = time.monotonic()
+                self._energy.skip()
 
     def _step(self, began: float) -> float:
         """Make one step; return when it ended, or `began` if nothing was computed in it."""
@@ -125,7 +128,8 @@ class _Server:
         now = time.monotonic()
         if not (self._answers or (self._steps and (is_due or now - self._sent_at > _SEND_EVERY_S))):
             return
-        answers, steps = map(answer_row, self._answers), map(step_row, self._steps)
+        answers = map(answer_row, self._answers)
+        steps = map(step_row, self._energy.metered(self._steps))
         self._pipes.send(("did", self._epoch, tuple(answers), tuple(steps)))
         self._answers, self._steps, self._sent_at = [], [], now
 

@@ -14,6 +14,7 @@ from pipelines.engines.settings import EngineSettings, engine_arguments
 from pipelines.engines.wire import answer_of, sampling_row, step_of
 from schemas.checkpoints import Checkpoint
 from schemas.errors import EngineDiedError, SettingsError
+from schemas.model_shape import Roofline
 from schemas.requests import Answer, EngineFacts, EngineRequest, Poll, SamplingSettings, StepStats
 
 _LOG = logging.getLogger(__name__)
@@ -33,6 +34,7 @@ def open_vllm(
     *,
     environment: Mapping[str, str],
     log: Path | None = None,
+    roofline: Roofline | None = None,
     start_timeout_s: float = START_TIMEOUT_S,
     stall_timeout_s: float = STALL_TIMEOUT_S,
 ) -> "VllmEngine":
@@ -40,7 +42,7 @@ def open_vllm(
 
     `environment` is what the caller's own is; the child gets it with what vLLM needs put in
     and what it must not see taken out. What the child prints is appended to `log`, or goes to
-    this process's stderr.
+    this process's stderr. `roofline` is told on in the engine's facts.
 
     Raises:
         SettingsError: vLLM is not installed, or the folder cannot be loaded safely.
@@ -59,7 +61,11 @@ def open_vllm(
         raise EngineDiedError(f"the engine's process cannot be started: {error}") from error
     child.send(("start", engine_arguments(checkpoint, settings)))
     return VllmEngine(
-        child, settings, start_timeout_s=start_timeout_s, stall_timeout_s=stall_timeout_s
+        child,
+        settings,
+        roofline=roofline,
+        start_timeout_s=start_timeout_s,
+        stall_timeout_s=stall_timeout_s,
     )
 
 
@@ -88,10 +94,12 @@ class VllmEngine:
         *,
         start_timeout_s: float,
         stall_timeout_s: float,
+        roofline: Roofline | None = None,
     ) -> None:
         """Watch over `child`, which has been told what to load."""
         self._child = child
         self._settings = settings
+        self._roofline = roofline
         self._start_timeout_s = start_timeout_s
         self._stall_timeout_s = stall_timeout_s
         self._opened_at = time.monotonic()
@@ -243,6 +251,8 @@ class VllmEngine:
             engine="vllm",
             device_name=self._settings.device.name,
             num_devices=self._settings.device.num_devices,
+            is_gpu=self._settings.device.kind == "cuda",
+            roofline=self._roofline,
             load_s=ready["ready_at"] - self._opened_at,
             close_s=CLOSE_S,
             settings={**self._settings.as_text(), **ready["settings"]},

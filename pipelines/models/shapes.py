@@ -39,11 +39,19 @@ class _Tensor(BaseModel):
     shape: list[int]
 
 
-def model_shape(checkpoint: Checkpoint, *, value_bytes: int) -> ModelShape | None:
+def model_shape(
+    checkpoint: Checkpoint,
+    *,
+    value_bytes: int,
+    kv_value_bytes: int | None = None,
+    multiplies_int8: bool = True,
+) -> ModelShape | None:
     """Return the model's shape; None for an architecture whose work is not known here.
 
     `value_bytes` is what the engine's float type takes: 2 for BF16, 4 for FP32, in which then
-    unquantized weights are kept too. The matrices are counted in the weight files, so it
+    unquantized weights are kept too; `kv_value_bytes` what the KV cache's takes, if that is
+    another. Without `multiplies_int8` an engine unpacks INT8 weights to floats when it loads
+    (docs/decisions/0016). The matrices are counted in the weight files, so it
     does not matter how a feed-forward part is built. Files that changed or cannot be read make
     it None: what is wrong with them is told by who loads them.
     """
@@ -57,6 +65,8 @@ def model_shape(checkpoint: Checkpoint, *, value_bytes: int) -> ModelShape | Non
     except (OSError, ValueError, ValidationError):
         return None
     bits = {"W8A8": 8, "W4A16": 4}.get(checkpoint.quantization or "", 8 * value_bytes)
+    is_int8 = checkpoint.quantization == "W8A8" and multiplies_int8
+    is_unpacked = checkpoint.quantization == "W8A8" and not multiplies_int8
     num_params = sum(_num_layer_params(header, bits) for header in headers)
     if not num_params or any(kind != "full_attention" for kind in found.layer_types):
         return None
@@ -68,9 +78,10 @@ def model_shape(checkpoint: Checkpoint, *, value_bytes: int) -> ModelShape | Non
         head_dim=found.head_dim or found.hidden_size // found.num_attention_heads,
         hidden_size=found.hidden_size,
         vocab_size=found.vocab_size,
-        weight_bytes=bits / 8,
+        weight_bytes=value_bytes if is_unpacked else bits / 8,
         value_bytes=value_bytes,
-        is_int8=checkpoint.quantization == "W8A8",
+        kv_value_bytes=kv_value_bytes or value_bytes,
+        is_int8=is_int8,
     )
 
 

@@ -47,6 +47,15 @@ def test_int8_weights_take_a_byte_each_also_where_the_engine_computes_in_fp32(ch
     assert (shape.weight_bytes, shape.value_bytes, shape.is_int8) == (1.0, 4, True)
 
 
+def test_int8_weights_that_are_multiplied_as_floats_take_a_float_each(checkpoint):
+    shape = models.model_shape(
+        replace(checkpoint, quantization="W8A8"), value_bytes=4, multiplies_int8=False
+    )
+
+    assert shape is not None
+    assert (shape.weight_bytes, shape.is_int8) == (4.0, False)
+
+
 def test_weights_in_several_files_are_counted_once_each(checkpoint, tmp_path):
     split(Path(checkpoint.path), tiny_tensors())
     found = models.resolve(checkpoint.path, cache_dir=tmp_path / "cache")

@@ -17,6 +17,7 @@ SHAPE = ModelShape(
     vocab_size=100,
     weight_bytes=1.0,
     value_bytes=2,
+    kv_value_bytes=2,
     is_int8=True,
 )
 LIMITS = DeviceLimits(int8_ops_per_s=1e6, float_ops_per_s=1e5, bytes_per_s=1e6, source="a test")
