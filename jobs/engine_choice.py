@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psutil
 
+from pipelines.datasheets import datasheet_limits
 from pipelines.devices import Device
 from pipelines.engine_records import read_record, tuning_for
 from pipelines.engines.basis import Evidence
@@ -56,6 +57,7 @@ def settings_for(need: EngineNeed, device: EngineDevice, cache_dir: Path) -> Eng
         evidence=Evidence(
             workload=need.workload,
             forecast_s=need.forecast_s,
+            limits=datasheet_limits(device.name) if device.kind == "cuda" else None,
             tuning=tuning_for(record, need.job.name, need.workload),
             starts=record.starts,
         ),
