@@ -152,11 +152,21 @@ def verify(run_uri: options.RunUri, *, as_json: options.Json = False) -> None:
 
 
 @app.command()
-def lineage(run_uri: options.RunUri, *, as_json: options.Json = False) -> None:
+def lineage(
+    run_uri: options.RunUri,
+    *,
+    calibration: Annotated[
+        bool,
+        typer.Option("--calibration", help="Predicted output tokens beside those that came."),
+    ] = False,
+    as_json: options.Json = False,
+) -> None:
     """Show what every batch of a run took and cost, and that the bill adds up."""
+    from jobs.commands.calibrating import show_calibration
     from jobs.commands.lineage import show_lineage
 
-    end(lambda: show_lineage(run_uri), as_json=as_json)
+    show = show_calibration if calibration else show_lineage
+    end(lambda: show(run_uri), as_json=as_json)
 
 
 @app.command()

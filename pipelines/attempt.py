@@ -13,6 +13,7 @@ from pipelines.limits import Budget, Gate
 from pipelines.outcomes import OutcomeWriter
 from pipelines.pace import Pace
 from pipelines.plan_parts import read_batches
+from pipelines.prediction import prediction_of
 from pipelines.tools import EngineNeed
 from pipelines.work import Work
 from schemas.commits import Attempt, AttemptEnd
@@ -74,6 +75,7 @@ def _generate(
             work.asking,
             job.sampling.settings(),
             lambda done: commit(store, writer.outcome(done), epoch=attempt.epoch),
+            prediction=prediction_of(made),
             epoch=attempt.epoch,
             spent=work.spent,
             gate=gate,

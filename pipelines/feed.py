@@ -7,38 +7,21 @@ it is found; everything else waits behind.
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import pyarrow as pa
 
 from pipelines.asking import Asking, row_sampling
+from pipelines.open_batch import OpenBatch
 from pipelines.plan_parts import BatchRows
+from pipelines.prediction import Learning, Prediction, fixed_lengths
 from pipelines.row_prompts import prompts_of
+from pipelines.window import Held, Window
 from schemas.errors import EngineDiedError
 from schemas.plans import PlannedBatch
 from schemas.prompts import Fault
-from schemas.requests import Answer, EngineFacts, EngineRequest, SamplingSettings
-
-
-@dataclass(slots=True)
-class OpenBatch:
-    """A batch with requests not yet answered."""
-
-    group: int
-    cut: BatchRows
-    answers: list[list[Answer | None]]
-    faults: dict[int, Fault] = field(default_factory=dict)
-    tries: list[int] = field(default_factory=list)
-    num_open: int = 0
-    first_step_at: datetime | None = None
-
-    def found(self) -> tuple[tuple[Answer, ...] | Fault, ...]:
-        """Return every request's answers or fault; only once `num_open` is 0."""
-        return tuple(
-            self.faults.get(i) or tuple(one for one in row if one is not None)
-            for i, row in enumerate(self.answers)
-        )
+from schemas.requests import Answer, EngineRequest, SamplingSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,20 +33,6 @@ class _Place:
     ask: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
-    """How much may be in the engine at once: requests, and prompt + output tokens."""
-
-    num_requests: int
-    num_tokens: int | None
-
-    @staticmethod
-    def of(facts: EngineFacts) -> "Window":
-        """Return a window of about twice what the engine runs at once."""
-        tokens = None if facts.kv_capacity_tokens is None else 2 * facts.kv_capacity_tokens
-        return Window(num_requests=2 * facts.max_num_seqs, num_tokens=tokens)
-
-
 class Feed:
     """Requests of pending batches, in plan order, within a window."""
 
@@ -72,6 +41,7 @@ class Feed:
         batches: Iterator[BatchRows],
         asking: Asking,
         sampling: SamplingSettings,
+        prediction: Prediction,
         *,
         may_begin: Callable[[PlannedBatch], bool] = lambda _batch: True,
     ) -> None:
@@ -86,7 +56,9 @@ class Feed:
         self._next_group = 0
         self._waiting: deque[tuple[EngineRequest, _Place]] = deque()
         self._in_engine: dict[int, tuple[EngineRequest, _Place]] = {}
-        self._num_tokens = 0
+        self._held = Held()
+        is_one = asking.num_asks == 1
+        self._learning = Learning(prediction if is_one else fixed_lengths("several asks"))
         self._tries: Counter[int] = Counter()
         self._suspects: list[list[tuple[EngineRequest, _Place]]] = []
         self._is_exhausted = False
@@ -127,23 +99,19 @@ class Feed:
         While an engine killer is sought, only one group of suspects is in the engine.
         """
         if self._suspects:
-            return [] if self._in_engine else self._enter(self._suspects.pop())
+            return [] if self._in_engine else self._enter(self._suspects_to_try())
         entering: list[tuple[EngineRequest, _Place]] = []
-        num_requests, num_tokens = len(self._in_engine), self._num_tokens
-        while num_requests < window.num_requests:
+        while len(self._in_engine) + len(entering) < window.num_requests:
             if not self._waiting and not self._read_batch():
                 break
             if not self._waiting:
                 continue
-            size = _num_tokens(self._waiting[0][0])
-            if (
-                window.num_tokens is not None
-                and num_tokens
-                and num_tokens + size > window.num_tokens
-            ):
+            request = self._waiting[0][0]
+            size = self._num_tokens(request)
+            if not self._held.has_room(size, window):
                 break
+            self._held.add(request.number, size)
             entering.append(self._waiting.popleft())
-            num_requests, num_tokens = num_requests + 1, num_tokens + size
         return self._enter(entering)
 
     def answered(self, answer: Answer) -> OpenBatch | None:
@@ -157,13 +125,15 @@ class Feed:
                 f"the engine answered request {answer.number}, which is not in it"
             )
         request, place = self._in_engine.pop(answer.number)
-        self._num_tokens -= _num_tokens(request)
+        self._held.remove(request.number)
         del self._tries[request.number]
         self._num_answered += 1
         if answer.error is not None:
             place.batch.faults[place.request] = Fault("BAD_SAMPLING", answer.error)
         else:
             place.batch.answers[place.request][place.ask] = answer
+            num_prompt, num_output = len(request.prompt_token_ids), len(answer.token_ids)
+            self._learning.learn(num_prompt, num_output, num_unanswered=len(self._in_engine))
         return self._closed(place.batch)
 
     def engine_died(self, *, is_stall: bool) -> OpenBatch | None:
@@ -177,7 +147,7 @@ class Feed:
         """
         suspects = list(self._in_engine.values())
         was_alone, self._is_fresh = self._is_alone_in_fresh, True
-        self._in_engine, self._num_tokens = {}, 0
+        self._in_engine, self._held = {}, Held()
         if was_alone and not self._num_answered:
             self._suspects.insert(0, suspects)
             return None
@@ -199,13 +169,22 @@ class Feed:
             self._is_fresh = False
         for request, place in entering:
             self._in_engine[request.number] = (request, place)
-            self._num_tokens += _num_tokens(request)
             self._tries[request.number] += 1
             tries = place.batch.tries
             tries[place.request] = max(tries[place.request], self._tries[request.number])
             if place.batch.first_step_at is None:
                 place.batch.first_step_at = datetime.now(UTC)
         return [request for request, _ in entering]
+
+    def _suspects_to_try(self) -> list[tuple[EngineRequest, _Place]]:
+        for request, _ in self._suspects[-1]:
+            self._held.add(request.number, self._num_tokens(request))
+        return self._suspects.pop()
+
+    def _num_tokens(self, request: EngineRequest) -> int:
+        """Return the tokens that a request may come to hold, as far as answers so far say."""
+        num_prompt, most = len(request.prompt_token_ids), request.sampling.max_tokens
+        return num_prompt + self._learning.high(num_prompt, most)
 
     def _closed(self, batch: OpenBatch) -> OpenBatch | None:
         batch.num_open -= 1
@@ -263,7 +242,3 @@ def _requests(
     for shared, tails, max_tokens, temperature, seed in zip(*columns, strict=True):
         own = row_sampling(sampling, max_tokens, temperature, seed)
         yield prompts_of(shared, tails), own
-
-
-def _num_tokens(request: EngineRequest) -> int:
-    return len(request.prompt_token_ids) + request.sampling.max_tokens

@@ -14,9 +14,12 @@ from pipelines.accounting import Spent, Telling
 from pipelines.answered import AnsweredBatch
 from pipelines.asking import Asking
 from pipelines.engines import Engine
-from pipelines.feed import Feed, OpenBatch, Window
+from pipelines.feed import Feed
 from pipelines.limits import Gate
+from pipelines.open_batch import OpenBatch
 from pipelines.plan_parts import BatchRows
+from pipelines.prediction import Prediction
+from pipelines.window import Window
 from schemas.commits import Commit
 from schemas.errors import EngineDiedError, StoppedByLimitError
 from schemas.plans import PlannedBatch
@@ -36,6 +39,7 @@ def generate(
     sampling: SamplingSettings,
     publish: Callable[[AnsweredBatch], Commit],
     *,
+    prediction: Prediction,
     epoch: int,
     spent: Spent,
     gate: Gate,
@@ -57,7 +61,7 @@ def generate(
             gate.begun(batch)
         return is_begun
 
-    feed = Feed(_ahead(batches), asking, sampling, may_begin=may_begin)
+    feed = Feed(_ahead(batches), asking, sampling, prediction, may_begin=may_begin)
     work = _Work(feed, open_engine, publish, epoch, spent, gate, on_progress)
     try:
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="commit") as writer:
@@ -97,6 +101,7 @@ class _Work:
         self._gate = gate
         self._on_progress = on_progress
         self._engine: Engine | None = None
+        self._window: Window | None = None
         self._commits: deque[tuple[Future[Commit], float]] = deque()
         self._deaths_at_start = 0
         self._deaths_without_answer = 0
@@ -147,6 +152,7 @@ class _Work:
             self._engine = engine = self._open_engine()
             self.spent.start(engine.held_since_s)
             self.spent.ready(engine.facts)
+            self._window = Window.of(engine.facts)
             load_s = engine.facts.load_s
             self._deaths_at_start = 0
         finally:
@@ -162,9 +168,9 @@ class _Work:
     def _exchange(self, writer: ThreadPoolExecutor) -> None:
         """Submit what there is room for, and take steps and answers."""
         facts = self.spent.facts
-        if self._engine is None or facts is None:
+        if self._engine is None or self._window is None or facts is None:
             return
-        requests = self._feed.next_requests(Window.of(facts))
+        requests = self._feed.next_requests(self._window)
         if requests:
             self._engine.submit(requests)
         self.spent.tail.note(time.monotonic(), is_dry=self._feed.is_dry)
@@ -175,6 +181,8 @@ class _Work:
         self.spent.num_steps += len(poll.steps)
         for step in poll.steps:
             self.spent.add(step)
+            if not step.num_waiting and not self._feed.is_dry:
+                self._window = self._window.grown(facts)
         for answer in poll.answers:
             self._deaths_without_answer = 0
             self.spent.num_output_tokens += len(answer.token_ids)

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from schemas.output_lengths import OutputLengths, output_span, prompt_bucket
+from schemas.plans import Plan
 
 MIN_REQUESTS = 32
 """Answers that a prediction stands on; a bucket with fewer borrows its neighbours'."""
-HIGH_QUANTILE = 0.95
+HIGH_QUANTILE = 0.99
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +69,51 @@ class Prediction:
             bucket: _expected(_around(bucket, outputs, width=last - first))
             for bucket in range(first, last + 1)
         }
+
+
+class Learning:
+    """A prediction that this attempt's own answers are added to as they come."""
+
+    def __init__(self, prediction: Prediction) -> None:
+        """Begin with what is known already."""
+        self._prediction = prediction
+        self._num_known = prediction.lengths.num_requests
+        self._new: list[tuple[int, int]] = []
+
+    def learn(self, num_prompt_tokens: int, num_output_tokens: int, *, num_unanswered: int) -> None:
+        """Add an answer.
+
+        Answers that come first are the short ones: nothing is made of them until four have come
+        for each request that is still in the engine. After that every time they are half as
+        many again, so that learning costs next to nothing.
+        """
+        if self._prediction.is_fixed:
+            return
+        self._new.append((num_prompt_tokens, num_output_tokens))
+        if len(self._new) < max(MIN_REQUESTS, 4 * num_unanswered, self._num_known // 2):
+            return
+        lengths = OutputLengths.sum([self._prediction.lengths, OutputLengths.of(self._new)])
+        self._prediction = Prediction(basis=self._prediction.basis, lengths=lengths)
+        self._num_known = lengths.num_requests
+        self._new = []
+
+    def high(self, num_prompt_tokens: int, max_output_tokens: int) -> int:
+        """Return output tokens that hardly any answer passes; what is possible if not known."""
+        if self._num_known < MIN_REQUESTS:
+            return max_output_tokens
+        expected = self._prediction.expected(num_prompt_tokens, max_output_tokens=max_output_tokens)
+        return expected.high
+
+
+def prediction_of(plan: Plan) -> Prediction:
+    """Return what the plan predicted from.
+
+    Raises:
+        VerificationError: the plan's counts are no such.
+    """
+    return Prediction(
+        basis=plan.prediction_basis, lengths=OutputLengths.from_text(plan.output_lengths)
+    )
 
 
 def fixed_lengths(basis: str) -> Prediction:

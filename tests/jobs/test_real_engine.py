@@ -190,3 +190,26 @@ def test_500_dialogues_are_summarized_and_no_row_is_lost(tmp_path):
     assert {row["row_key"] for row in rows_at(report["run_uri"])} == {
         f"dev_{i}" for i in range(500)
     }
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not PUBLIC.is_dir(), reason="the public test sets are not here")
+def test_a_second_day_of_dialogues_is_predicted_better_than_the_first(tmp_path):
+    """60 dialogues each day; the model stops by itself."""
+    dialogues = pq.read_table(PUBLIC / "dialogsum_dev.parquet")
+    totals = []
+    for day in range(2):
+        job = public_job(
+            tmp_path,
+            dialogues.slice(60 * day, 60),
+            prompt={"user": "{{ dialogue }}\n\nSummarize this dialogue in one sentence."},
+            sampling={"max_tokens": 128},
+        )
+        report = promptmill("run", job)
+        totals.append(promptmill("lineage", report["run_uri"], "--calibration")["total"])
+    print(json.dumps(totals))
+
+    first, second = totals
+    assert first["num_requests"] == second["num_requests"] == 60
+    assert second["mean_absolute_error"] < 0.5 * first["mean_absolute_error"]
+    assert abs(second["bias"]) < 0.5 * abs(first["bias"])

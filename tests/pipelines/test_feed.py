@@ -1,14 +1,18 @@
 import pytest
 
 from pipelines.asking import AskForLabel
-from pipelines.feed import Feed, Window
+from pipelines.feed import Feed
 from pipelines.labels import LabelTree
 from pipelines.plan_parts import BatchRows
+from pipelines.prediction import fixed_lengths
 from pipelines.tables import table_of
+from pipelines.window import Window
 from schemas.errors import EngineDiedError
 from schemas.plans import PLAN_ROWS, PlannedBatch, PlanRow
 from schemas.prompts import Fault
 from schemas.requests import Answer, SamplingSettings
+
+KNOWN = fixed_lengths("a test")
 
 
 class AskOnce:
@@ -66,7 +70,7 @@ def feed_of(*sizes: int, num_tokens: int = 5) -> Feed:
     batches = [
         cut(i, [row(next(numbers), num_tokens) for _ in range(n)]) for i, n in enumerate(sizes)
     ]
-    return Feed(iter(batches), AskOnce(), SamplingSettings(max_tokens=1))
+    return Feed(iter(batches), AskOnce(), SamplingSettings(max_tokens=1), KNOWN)
 
 
 def wide(num_requests: int = 100) -> Window:
@@ -112,7 +116,9 @@ def test_a_batch_is_complete_with_its_last_answer_whatever_the_order():
 
 
 def test_a_batch_without_requests_needs_no_engine():
-    feed = Feed(iter([cut(0, [row(1)], num_requests=0)]), AskOnce(), SamplingSettings(max_tokens=1))
+    feed = Feed(
+        iter([cut(0, [row(1)], num_requests=0)]), AskOnce(), SamplingSettings(max_tokens=1), KNOWN
+    )
 
     assert not feed.has_requests()
     assert [batch.cut.batch.batch_id for batch in feed.without_requests] == ["b0"]
@@ -208,7 +214,7 @@ def test_a_request_that_stalls_engines_times_out():
 def test_every_ask_of_a_label_is_part_of_its_row():
     tree = LabelTree(("bug", "bug report", "x"), [(5,), (5, 6), (7,)], 0)
     batches = iter([cut(0, [row(1), row(2)])])
-    feed = Feed(batches, AskForLabel(tree), SamplingSettings(max_tokens=1))
+    feed = Feed(batches, AskForLabel(tree), SamplingSettings(max_tokens=1), KNOWN)
 
     requests = feed.next_requests(wide())
     assert [request.prompt_token_ids[5:] for request in requests] == [(), (5,), (), (5,)]
