@@ -75,7 +75,7 @@ dev: setup
 bench: $(BENCH:%=bench-%)
 
 bench-data-plane: setup
-	$(BIN)/python benchmarks/data_plane.py
+	$(BIN)/python -m benchmarks.data_plane
 
 $(WORKLOADS:%=bench-%): bench-%: bench-setup
 	$(BIN)/python -m benchmarks.compare $* $(BENCH_ARGS)

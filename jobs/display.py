@@ -81,6 +81,8 @@ def amounts(progress: Progress) -> list[str]:
 def speeds(progress: Progress) -> list[str]:
     """Return what is known of tokens/s, latencies, memory, cost so far and time left."""
     left = [] if progress.eta_s is None else [f"{seconds(progress.eta_s)} left"]
+    if progress.phase == "plan" and progress.rows_per_s is not None:
+        return [f"{progress.rows_per_s:,.0f} rows/s", *left]
     if progress.phase != "generate":
         return left
     known: list[str] = []

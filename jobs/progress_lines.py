@@ -14,7 +14,7 @@ def progress_line(progress: Progress) -> str:
     """
     match progress.phase:
         case "plan":
-            pieces = ["planning", *_rows(progress)]
+            pieces = ["planning", *_rows(progress), *_planning_speed(progress)]
         case "load":
             pieces = ["starting the engine", *_batches(progress), *_rows(progress)]
             pieces += _left(progress)
@@ -31,6 +31,12 @@ def _batches(progress: Progress) -> Iterator[str]:
 
 def _rows(progress: Progress) -> Iterator[str]:
     yield f"{progress.num_rows:,} rows"
+
+
+def _planning_speed(progress: Progress) -> Iterator[str]:
+    if progress.rows_per_s is not None:
+        yield f"{progress.rows_per_s:,.0f} rows/s"
+    yield from _left(progress)
 
 
 def _speed(progress: Progress) -> Iterator[str]:

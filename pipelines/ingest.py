@@ -19,6 +19,9 @@ from schemas.names import nearest
 from schemas.plans import InputFile
 from schemas.prompts import Fault, Prompt
 
+_MAX_FOOTERS = 256
+"""Opening more files only to count their rows is work by itself."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputFiles:
@@ -39,6 +42,24 @@ def find_input(uri: str) -> InputFiles:
     store, keys = expand_input(uri)
     prints = tuple(store.fingerprint(key) for key in keys)
     return InputFiles(uri=uri, store=store, keys=tuple(keys), fingerprints=prints)
+
+
+def count_rows(files: InputFiles, limit: int | None) -> int | None:
+    """Return how many rows there are to read, by the files' footers.
+
+    None where there are so many files that opening each of them is work by itself. A file
+    whose footer cannot be read counts for none.
+    """
+    if len(files.keys) > _MAX_FOOTERS:
+        return None
+    num_rows = 0
+    for key in files.keys:
+        try:
+            with files.store.open_read(key) as source:
+                num_rows += ParquetInput(source).num_rows
+        except (UnreadableFileError, FileNotFoundError):
+            continue
+    return num_rows if limit is None else min(limit, num_rows)
 
 
 def ingest(

@@ -4,11 +4,9 @@ The plan holds the prompts' tokens, so what was planned is what is asked, whatev
 the input afterwards.
 """
 
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
@@ -25,10 +23,10 @@ from pipelines.ordering import (
     with_predictions,
     with_repeated_ids,
 )
-from pipelines.plan_parts import BatchRows, PartWriter, put_plan
+from pipelines.plan_parts import BatchRows, put_plan, write_parts
 from pipelines.prediction import Prediction
 from pipelines.row_prompts import TOKEN_COLUMNS, num_spared_tokens, prompt_lengths, without_prompts
-from pipelines.spool import PREFIX_PROBE_TOKENS, Spool
+from pipelines.spool import PREFIX_PROBE_TOKENS, Spool, spool_folder
 from pipelines.storage import Store
 from pipelines.tables import table_of
 from pipelines.tokenize import Room, plan_rows
@@ -58,17 +56,14 @@ def plan(
     """
     started = time.monotonic()
     files: list[InputFile] = []
-    with tempfile.TemporaryDirectory(prefix="promptmill-plan-") as folder:
-        spool = Spool(Path(folder), sampling)
+    with spool_folder() as folder:
+        spool = Spool(folder, sampling)
         prompts = _without_files(events, files)
         for rows in plan_rows(prompts, chat, room, identity.profile_id):
             spool.append(rows)
             on_progress(rows.num_rows)
         cut = _Cut(spool, files, prediction, max_batch_tokens)
-        writer = PartWriter(store)
-        for batch in cut.batches():
-            writer.write(batch)
-        parts, batches = writer.close()
+        parts, batches = write_parts(store, cut.batches())
     return put_plan(
         store,
         Plan(

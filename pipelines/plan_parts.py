@@ -1,6 +1,7 @@
 """A plan on storage: its parts, one row group a batch, and plan.json, put once."""
 
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -48,6 +49,20 @@ class BatchRows:
 
     batch: PlannedBatch
     rows: pa.Table
+
+
+def write_parts(
+    store: Store, batches: Iterable[BatchRows]
+) -> tuple[tuple[PlanPart, ...], tuple[PlannedBatch, ...]]:
+    """Put these batches as parts; one is compressed while the next is made."""
+    writer = PartWriter(store)
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="plan parts") as worker:
+        written = worker.submit(lambda: None)
+        for batch in batches:
+            written.result()
+            written = worker.submit(writer.write, batch)
+        written.result()
+    return writer.close()
 
 
 class PartWriter:

@@ -20,6 +20,7 @@ class ProgressMeter:
         self._show = show
         self._price = usd_per_device_hour
         self._num_planned = 0
+        self._planning_s = 0.0
         self._num_rows_total = 0
         self._num_batches_total = 0
         self._num_rows_reused = 0
@@ -29,11 +30,25 @@ class ProgressMeter:
         self._tpot: list[float] = []
         self._next_s = 0.0
 
-    def planning(self, num_rows: int) -> None:
-        """Note that so many more rows were planned."""
+    def planning(self, num_rows: int, num_rows_total: int | None = None) -> None:
+        """Note that so many more rows were planned, of so many by the files' footers."""
+        now = time.monotonic()
+        self._planning_s = now if self._num_planned == 0 else self._planning_s
         self._num_planned += num_rows
-        if self._is_due():
-            self._show(Progress(phase="plan", num_rows=self._num_planned, num_rows_total=None))
+        if not self._is_due():
+            return
+        seconds = now - self._planning_s
+        rate = self._num_planned / seconds if seconds > 0 else None
+        left = None if num_rows_total is None else max(0, num_rows_total - self._num_planned)
+        self._show(
+            Progress(
+                phase="plan",
+                num_rows=self._num_planned,
+                num_rows_total=num_rows_total,
+                rows_per_s=rate,
+                eta_s=left / rate if rate and left is not None else None,
+            )
+        )
 
     def planned(self, plan: Plan, reused: Collection[str], forecast: Forecast | None) -> None:
         """Note the plan, which of its batches are done already, and what the rest may take."""

@@ -8,7 +8,7 @@ from pipelines.attempt import answer, budget_of
 from pipelines.commit import make_current, seal
 from pipelines.earlier import earlier_answers, earlier_outputs
 from pipelines.forecast import forecast_of
-from pipelines.ingest import ingest
+from pipelines.ingest import count_rows, ingest
 from pipelines.ledger import committed_batches, written_manifest
 from pipelines.plan import plan
 from pipelines.plan_parts import written_plan
@@ -66,6 +66,7 @@ def make_plan(work: Work, store: Store | None = None) -> Plan:
     """Plan the run and write the plan into its store (or another, to look at it only)."""
     events = ingest(work.files, work.job, limit=work.limit)
     first = list(islice(events, 1))  # a column that is not there is told before anything is written
+    num_rows_total = count_rows(work.files, work.limit)
     if store is None:
         work.output.probe()
     return plan(
@@ -82,7 +83,7 @@ def make_plan(work: Work, store: Store | None = None) -> Plan:
         sampling=work.job.sampling.settings(),
         prediction=_prediction(work),
         max_batch_tokens=work.job.output.max_batch_tokens,
-        on_progress=work.progress.planning,
+        on_progress=lambda num_rows: work.progress.planning(num_rows, num_rows_total),
     )
 
 

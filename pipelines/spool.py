@@ -3,8 +3,13 @@
 Rows lie in Arrow files that are mapped, not loaded; in memory stay about 60 bytes for each.
 """
 
+import fcntl
+import shutil
+import tempfile
+import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
@@ -36,6 +41,39 @@ INDEX = {
     "is_reject": pl.Boolean,
     "is_shareable": pl.Boolean,
 }
+
+
+_FOLDER_PREFIX = "promptmill-plan-"
+_LOCK = "lock"
+_MIN_AGE_S = 60.0
+
+
+@contextmanager
+def spool_folder() -> Generator[Path]:
+    """Give an empty folder of local disk, which is gone afterwards.
+
+    One that a killed process left behind is removed here: its owner's lock has ended with it.
+    """
+    _sweep(Path(tempfile.gettempdir()))
+    with (
+        tempfile.TemporaryDirectory(prefix=_FOLDER_PREFIX) as name,
+        (Path(name) / _LOCK).open("wb") as lock,
+    ):
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield Path(name)
+
+
+def _sweep(parent: Path) -> None:
+    """Remove spool folders whose owner is dead; those that are not ours to open stay."""
+    for folder in parent.glob(f"{_FOLDER_PREFIX}*"):
+        try:
+            with (folder / _LOCK).open("rb") as lock:
+                if time.time() - (folder / _LOCK).stat().st_mtime < _MIN_AGE_S:
+                    continue  # its owner may be about to lock it
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+        except OSError:  # locked by its owner, another user's, or just being made
+            continue
 
 
 class Spool:

@@ -40,6 +40,7 @@ class Progress:
     num_batches_total: int = 0
     num_output_tokens: int = 0
     tokens_per_s: float | None = None
+    rows_per_s: float | None = None
     ttft_s: float | None = None
     tpot_s: float | None = None
     memory_bytes: int | None = None

@@ -37,6 +37,14 @@ def test_a_line_leaves_out_what_is_not_known():
     assert line(Progress(phase="plan", num_rows=7, num_rows_total=None)) == "planning · 7 rows"
 
 
+def test_planning_says_how_many_rows_there_are_how_fast_it_reads_them_and_how_long_yet():
+    planning = Progress(
+        phase="plan", num_rows=1200, num_rows_total=4000, rows_per_s=11800.0, eta_s=200.0
+    )
+
+    assert line(planning) == "planning · 1,200/4,000 rows · 11,800 rows/s · 3 min 20 s left"
+
+
 def test_without_a_terminal_a_change_of_phase_is_told_at_once_and_the_rest_waits():
     lines: list[str] = []
     shown = PlainLines(lines.append, interval_s=600)
