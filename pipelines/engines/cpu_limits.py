@@ -2,7 +2,8 @@
 
 In a child process (limits_child.py), because threads and preloaded libraries are settled
 before a Python starts. The result is kept in the cache folder, by CPU, cores, engine version
-and float type; a damaged or unknown record is measured again.
+and float type; a damaged or unknown record is measured again. Beside other work the rates come out
+too low, and every fraction of them too high: such a record serves until a quiet start.
 """
 
 import contextlib
@@ -11,11 +12,12 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import psutil
 from pydantic import TypeAdapter, ValidationError
 
 from pipelines.engines.child_process import ChildProcess
@@ -28,13 +30,35 @@ MODULE = "pipelines.engines.limits_child"
 SCHEME = "dl1"
 TIMEOUT_S = 120.0
 """It takes 10 s, most of it imports; a machine busy with other things needs longer."""
-_LIMITS = TypeAdapter(DeviceLimits)
+BUSY_FROM = 0.2
+"""Of all cores' time that others take; with one of two cores taken, rates come out halved."""
+
+
+def busy_fraction() -> float:
+    """Return the share of all cores' time that is taken now; looks for half a second."""
+    return psutil.cpu_percent(interval=0.5) / 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """The record of one CPU, and whether the machine was quiet when it was measured."""
+
+    limits: DeviceLimits
+    was_quiet: bool
+
+
+_KEPT = TypeAdapter(_Kept)
 
 
 def kept_limits(settings: EngineSettings, cache_dir: Path) -> DeviceLimits | None:
     """Return what was measured before for this CPU; None where nothing was."""
+    kept = _record(settings, cache_dir)
+    return None if kept is None else kept.limits
+
+
+def _record(settings: EngineSettings, cache_dir: Path) -> _Kept | None:
     try:
-        return _LIMITS.validate_json(_path(settings, cache_dir).read_bytes())
+        return _KEPT.validate_json(_path(settings, cache_dir).read_bytes())
     except (OSError, ValidationError):
         return None
 
@@ -48,15 +72,19 @@ def cpu_limits(
     log: Path | None = None,
     module: str = MODULE,
     timeout_s: float = TIMEOUT_S,
+    busy: Callable[[], float] = busy_fraction,
 ) -> DeviceLimits | None:
-    """Return the CPU's limits as one device, measured now if they never were.
+    """Return the CPU's limits as one device, measured now if they never were on a quiet machine.
 
     Not while an engine answers here: both would be slowed down. None where the measuring
     failed; `on_note` gets why, and a later engine start tries again.
     """
-    kept = kept_limits(settings, cache_dir)
-    if kept is not None:
-        return kept
+    kept = _record(settings, cache_dir)
+    if kept is not None and kept.was_quiet:
+        return kept.limits
+    is_quiet = busy() < BUSY_FROM
+    if kept is not None and not is_quiet:
+        return kept.limits
     preloads, _ = find_preloads()
     try:
         child = ChildProcess(module, child_environment(environment, settings, preloads), log=log)
@@ -75,10 +103,10 @@ def cpu_limits(
         source=(
             f"measured {datetime.now(UTC).date()}: vLLM {_engine_version()} INT8 and "
             f"{float_type(settings)} products, memory copy; {settings.device.name}, "
-            f"{len(settings.device.cpu_ids)} cores"
+            f"{len(settings.device.cpu_ids)} cores{'' if is_quiet else ', beside other work'}"
         ),
     )
-    _keep(limits, _path(settings, cache_dir))
+    _keep(_Kept(limits=limits, was_quiet=is_quiet), _path(settings, cache_dir))
     return limits
 
 
@@ -125,9 +153,9 @@ def _engine_version() -> str:
     return "unknown"
 
 
-def _keep(limits: DeviceLimits, path: Path) -> None:
+def _keep(kept: _Kept, path: Path) -> None:
     """Write the record whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as draft:
-        draft.write(json.dumps(asdict(limits), indent=1))
+        draft.write(json.dumps(asdict(kept), indent=1))
     os.replace(draft.name, path)  # noqa: PTH105 (the draft's name is text)

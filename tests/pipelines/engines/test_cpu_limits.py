@@ -47,7 +47,7 @@ def child(folder: Path, answer: str) -> dict[str, object]:
         "leave(0)\n"
     )
     environment = {"PYTHONPATH": str(folder), "STARTS": str(folder / "starts")}
-    return {"environment": environment, "module": "stands_in"}
+    return {"environment": environment, "module": "stands_in", "busy": lambda: 0.0}
 
 
 def test_limits_are_measured_once_and_kept_with_where_they_are_from(tmp_path):
@@ -61,6 +61,21 @@ def test_limits_are_measured_once_and_kept_with_where_they_are_from(tmp_path):
     assert first.source.startswith("measured 20")
     assert "float32 products, memory copy; a CPU, 2 cores" in first.source
     assert (tmp_path / "starts").read_text() == "x"
+
+
+def test_limits_measured_beside_other_work_serve_until_a_quiet_start(tmp_path):
+    """They come out too low: kept for ever, every fraction of them would flatter us."""
+    told = child(tmp_path, "pipes.send(('limits', 3.0, 2.0, 1.0))")
+    beside, quiet = {**told, "busy": lambda: 0.5}, told
+
+    first = cpu_limits(settings(), cache_dir=tmp_path / "cache", **beside)
+    assert first.source.endswith("2 cores, beside other work")
+    assert cpu_limits(settings(), cache_dir=tmp_path / "cache", **beside) == first
+
+    second = cpu_limits(settings(), cache_dir=tmp_path / "cache", **quiet)
+    assert second.source.endswith("2 cores")
+    assert cpu_limits(settings(), cache_dir=tmp_path / "cache", **quiet) == second
+    assert (tmp_path / "starts").read_text() == "xx"
 
 
 @pytest.mark.parametrize("other", [{"dtype": "auto"}, {"num_cores": 1}], ids=["type", "cores"])
