@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from pipelines.asking import Asking
-from pipelines.feed import Feed, Window
+from pipelines.feed import Feed
 from pipelines.plan_parts import BatchRows, read_batches
+from pipelines.prediction import fixed_lengths
 from pipelines.storage import Store
+from pipelines.window import Window
 from schemas.errors import SettingsError
 from schemas.plans import Plan
 from schemas.requests import EngineRequest, SamplingSettings
@@ -28,7 +30,8 @@ def sample_of(
     """
     every = max(1, -(-plan.num_requests * max(1, asking.num_asks) // MAX_REQUESTS))
     predicted: list[int] = []
-    feed = Feed(_thinned(store, plan, every, predicted), asking, sampling)
+    batches = _thinned(store, plan, every, predicted)
+    feed = Feed(batches, asking, sampling, fixed_lengths("the plan's own predictions"))
     requests: list[EngineRequest] = []
     window = Window(num_requests=MAX_REQUESTS * 2, num_tokens=None)
     while feed.has_requests() and (entering := feed.next_requests(window)):
