@@ -156,18 +156,19 @@ def public_job(tmp_path: Path, rows: pa.Table, **sections) -> str:
 
 
 @pytest.mark.skipif(not PUBLIC.is_dir(), reason="the public test sets are not here")
-def test_200_news_texts_are_labelled_and_no_row_is_lost(tmp_path):
+@pytest.mark.parametrize("num_texts", [40, pytest.param(200, marks=pytest.mark.long)])
+def test_news_texts_are_labelled_and_no_row_is_lost(num_texts, tmp_path):
     choices = ["World", "Sports", "Business", "Science"]
     job = public_job(
         tmp_path,
-        pq.read_table(PUBLIC / "ag_news.parquet").slice(0, 200),
+        pq.read_table(PUBLIC / "ag_news.parquet").slice(0, num_texts),
         prompt={"user": "{{ text }}\n\nIs this news about World, Sports, Business or Science?"},
         output={"labels": {"choices": choices}},
     )
     report = promptmill("run", job)
     rows = rows_at(report["run_uri"])
 
-    assert report["num_generations"] == len({row["row_key"] for row in rows}) == 200
+    assert report["num_generations"] == len({row["row_key"] for row in rows}) == num_texts
     assert {row["label"] for row in rows} <= set(choices)
     assert all(
         math.fsum(one["value"] for one in row["label_probabilities"]) == pytest.approx(1)
