@@ -16,16 +16,21 @@ def min_steps(
     max_num_seqs: int,
     max_num_batched_tokens: int,
 ) -> int:
-    """Return the least number of engine steps that could answer this.
+    """Return a number of engine steps below which nothing could answer this.
 
-    max(longest output, outputs / sequences) steps of decode, and prefill steps for the prompt
-    tokens that are not cached. A sequence makes one token a step, and a step holds at most so
-    many sequences and tokens.
+    The most of three: the longest answer, because a sequence makes one token a step; the
+    answers over the sequences that run at once; and all tokens over those that a step holds,
+    of which an answer's last one is never put in. Prefill and decode share steps, so prefill
+    adds none of its own as long as there is room.
     """
     if not output_lengths:
         return 0
-    decode = max(*output_lengths, ceil(sum(output_lengths) / max_num_seqs))
-    return decode + ceil(num_prefill_tokens / max_num_batched_tokens)
+    num_tokens = num_prefill_tokens + sum(output_lengths) - len(output_lengths)
+    return max(
+        *output_lengths,
+        ceil(sum(output_lengths) / max_num_seqs),
+        ceil(num_tokens / max_num_batched_tokens),
+    )
 
 
 def tail_fraction(steps: Sequence[StepStats]) -> float:

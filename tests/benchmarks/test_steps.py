@@ -24,8 +24,13 @@ def test_the_sum_of_answers_bounds_the_steps_where_many_sequences_run():
     assert min_steps([10] * 640, 0, max_num_seqs=64, max_num_batched_tokens=512) == 100
 
 
-def test_prompts_take_as_many_steps_as_their_tokens_fill():
-    assert min_steps([10], 513, max_num_seqs=64, max_num_batched_tokens=512) == 10 + 2
+def test_the_tokens_of_prompts_and_answers_bound_the_steps_where_they_fill_them():
+    """Prefill added whole was a bound that a real run went below: 128 steps of 150."""
+    prompts = 64 * 512 - 9
+
+    assert min_steps([2] * 9, prompts, max_num_seqs=64, max_num_batched_tokens=512) == 64
+    assert min_steps([2] * 9, prompts + 1, max_num_seqs=64, max_num_batched_tokens=512) == 65
+    assert min_steps([100], 513, max_num_seqs=64, max_num_batched_tokens=512) == 100
 
 
 def test_the_tail_is_what_comes_after_half_of_the_steady_mean():
