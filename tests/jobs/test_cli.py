@@ -102,6 +102,20 @@ def test_one_changed_byte_makes_verify_end_with_code_1_and_name_the_part(promptm
     assert part.name in told(found)["faults"][0]
 
 
+def test_calibration_shows_predicted_lengths_beside_those_that_came(promptmill):
+    report = ran(promptmill)
+
+    found = told(promptmill("lineage", report["run_uri"], "--calibration", "--json"))
+    shown = promptmill("lineage", report["run_uri"], "--calibration")
+
+    total = found["total"]
+    assert total["num_requests"] == report["num_requests"]
+    assert total["bias"] == pytest.approx(total["predicted_mean"] - total["actual_mean"])
+    assert sum(one["num_requests"] for one in found["buckets"]) == total["num_requests"]
+    assert "predicted from:" in shown.stdout
+    assert f"run: {report['run_uri']}" in shown.stdout
+
+
 def test_the_lineage_of_a_run_adds_up_to_what_devices_were_held(promptmill):
     report = ran(promptmill)
 
