@@ -8,10 +8,10 @@ idle. Nothing of one run is left in the engine for the next but cached beginning
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol
 
 from pipelines.engines import Engine
+from pipelines.engines.closing import ClosedByBlock
 from pipelines.engines.settings import EngineSettings
 from pipelines.engines.sharing import misfit
 from pipelines.tools import EngineNeed
@@ -47,7 +47,7 @@ class _Warm:
     free_since_s: float
 
 
-class EnginePool:
+class EnginePool(ClosedByBlock):
     """Lends at most one engine at a time; `num_runs_left` says how many runs may follow.
 
     With none to follow an engine ends when it is given back, as without a pool.
@@ -107,19 +107,6 @@ class EnginePool:
             idle_s = time.monotonic() - warm.free_since_s
             self._on_note(f"the engine was held {idle_s:.1f} s after its last run")
 
-    def __enter__(self) -> Self:
-        """Return the pool; its engine ends when the block does."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close the pool."""
-        self.close()
-
 
 def _why_not(warm: _Warm, need: EngineNeed, settings: EngineSettings | None) -> str | None:
     """Return why the warm engine does not serve this need; None if it does."""
@@ -131,7 +118,7 @@ def _why_not(warm: _Warm, need: EngineNeed, settings: EngineSettings | None) -> 
     return "longer requests than it has room for" if is_longer else None
 
 
-class LentEngine:
+class LentEngine(ClosedByBlock):
     """An engine on loan; see `Engine`. After an error of its own it is not lent again."""
 
     def __init__(self, pool: EnginePool, warm: _Warm, *, is_new: bool) -> None:
@@ -196,16 +183,3 @@ class LentEngine:
         if not self._is_back:
             self._is_back = True
             self._pool.give_back(self._warm, is_sound=self._is_sound)
-
-    def __enter__(self) -> Self:
-        """Return the engine."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Give the engine back."""
-        self.close()

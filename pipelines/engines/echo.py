@@ -10,9 +10,8 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Self
 
+from pipelines.engines.closing import ClosedByBlock
 from pipelines.engines.echo_faults import EchoFaults, Fate
 from pipelines.engines.echo_step import Clock, EchoStep, SystemClock
 from pipelines.engines.vllm_requests import Limits, refusal, refused
@@ -32,7 +31,7 @@ def last_tokens(request: EngineRequest) -> tuple[int, ...]:
     return prompt[-sampling.max_tokens :]
 
 
-class EchoEngine:
+class EchoEngine(ClosedByBlock):
     """Answers each request with what `answer` says, first come first served.
 
     Steps of up to `max_num_seqs` requests, prompt and output in one; at `tokens_per_s` each
@@ -129,19 +128,6 @@ class EchoEngine:
     def close(self) -> None:
         """Drop what is not answered; there is nothing else to end."""
         self.reset()
-
-    def __enter__(self) -> Self:
-        """Return the engine."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close the engine."""
-        self.close()
 
     def _check_alive(self) -> None:
         if self._death is not None:

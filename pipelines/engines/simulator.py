@@ -14,9 +14,8 @@ sequences, tokens and blocks for their whole prompt (`scheduler_reserve_full_isl
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
+from pipelines.engines.closing import ClosedByBlock
 from schemas.requests import Answer, EngineFacts, EngineRequest, Poll, StepStats, StepWork
 
 
@@ -37,7 +36,7 @@ class _Sequence:
         return self.num_prompt + self.num_sampled - self.num_computed
 
 
-class SimulatedEngine:
+class SimulatedEngine(ClosedByBlock):
     """Answers with zeros, as many as `length_of` says (`max_tokens` by default)."""
 
     def __init__(
@@ -126,19 +125,6 @@ class SimulatedEngine:
     def close(self) -> None:
         """Drop what is not answered; there is nothing else to end."""
         self.reset()
-
-    def __enter__(self) -> Self:
-        """Return the engine."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close the engine."""
-        self.close()
 
     def _schedule(self) -> list[tuple[_Sequence, int]]:
         """Return the sequences of the next step and their tokens, blocks being taken."""

@@ -5,10 +5,10 @@ import time
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from pipelines.engines.child_process import CLOSE_S, ChildProcess
+from pipelines.engines.closing import ClosedByBlock
 from pipelines.engines.environment import child_environment, find_preloads
 from pipelines.engines.settings import EngineSettings, engine_arguments
 from pipelines.engines.wire import answer_of, sampling_row, step_of
@@ -84,7 +84,7 @@ def check_folder(folder: Path) -> None:
             )
 
 
-class VllmEngine:
+class VllmEngine(ClosedByBlock):
     """vLLM in a child process; see `Engine` for what it promises."""
 
     def __init__(
@@ -167,19 +167,6 @@ class VllmEngine:
         self._child.close()
         if self._failure is None:
             self._failure = EngineDiedError("the engine is closed")
-
-    def __enter__(self) -> Self:
-        """Return the engine; it is closed when the block ends."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close the engine."""
-        self.close()
 
     def _key(self, request: EngineRequest, new: list[tuple[int, Any]]) -> int:
         """Return the number that stands for the request's sampling settings on the wire."""
