@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from jobs.commands.ending import Ending
-from jobs.commands.texts import count, grid, percent, rate, seconds, usd
+from jobs.commands.texts import count, grid, of_limit, percent, rate, seconds, usd
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -92,7 +92,7 @@ def _parts(bill: "Bill") -> list[list[str]]:
 def _said(bill: "Bill") -> Iterator[str]:
     """Yield what the sums do not say."""
     if bill.fraction_of_limit is not None:
-        yield f"of the device's limit: {percent(bill.fraction_of_limit)} in engine steps"
+        yield f"of the device's limit: {of_limit(bill.fraction_of_limit)} in engine steps"
     if bill.num_partly_known:
         yield (
             f"{bill.num_partly_known} attempts left no end record (killed, or still running): "

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from jobs.commands.choice import Choice, chosen_job
 from jobs.commands.ending import Ending, printable
-from jobs.commands.texts import codes, count, grid, off, pairs, percent, rate, seconds, told, usd
+from jobs.commands.texts import codes, count, grid, of_limit, off, pairs, rate, seconds, told, usd
 from jobs.display import Display, display
 from jobs.rejects import too_many_rejects
 from jobs.settings import Settings, read_settings
@@ -114,7 +114,7 @@ def _rows(report: RunReport) -> list[tuple[str, str]]:
             f"{report.wall_s:.1f} (load {report.load_s:.1f}, generate {report.generate_s:.1f})",
         ),
         ("speed", f"{rate(report.total_tokens_per_s)}, output {rate(report.output_tokens_per_s)}"),
-        ("of the device's limit", percent(report.fraction_of_limit, report.bound_by)),
+        ("of the device's limit", of_limit(report.fraction_of_limit, report.bound_by)),
         ("saved", _saved(report)),
         ("device-seconds", f"{report.device_s:.1f} (all attempts {report.run_device_s:.1f})"),
         ("USD", f"{usd(report.usd)} (all attempts {usd(report.run_usd)})"),

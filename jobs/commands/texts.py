@@ -51,6 +51,13 @@ def percent(fraction: float | None, why: str | None = None) -> str:
     return f"{fraction:.1%}".replace("%", " %") + (f"  ({why})" if why else "")
 
 
+def of_limit(fraction: float | None, bound_by: str | None = None) -> str:
+    """Return the share of a device's limit, and what bound it; nothing goes beyond a true limit."""
+    if fraction is not None and fraction > 1:
+        return percent(fraction, "so the limit is too low: it was measured beside other work")
+    return percent(fraction, bound_by)
+
+
 def size(number: int) -> str:
     """Return bytes as B, KiB, MiB, GiB or TiB."""
     amount = float(number)
